@@ -1,0 +1,108 @@
+"""Checks of arguments: each refuses bad input with one sentence that names the value, the shape and the remedy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jko.errors import InvalidInput
+
+__all__ = [
+    "as_float_tensor",
+    "check_finite",
+    "check_integer",
+    "check_positive",
+    "check_sign",
+    "check_simplex",
+    "first_bad_index",
+    "simplex_tolerance",
+]
+
+_FLOATS = (torch.float32, torch.float64)
+
+
+def as_float_tensor(value: Any, name: str, *, dtype: torch.dtype | None = None, copy: bool = True) -> Tensor:
+    """Turn `value` into a detached floating tensor; integers and lists become float64.
+
+    Raises:
+        InvalidInput: for complex, boolean, half-precision or non-numeric input.
+    """
+    try:
+        tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"{name} must be an array of numbers, got {type(value).__name__}: {error}") from None
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        raise InvalidInput(f"{name} must hold real numbers, got dtype {tensor.dtype}; convert it first")
+    if tensor.is_floating_point() and tensor.dtype not in _FLOATS:
+        raise InvalidInput(f"{name} has dtype {tensor.dtype}; use float32 or float64")
+    if dtype is None:
+        dtype = tensor.dtype if tensor.is_floating_point() else torch.float64
+    return tensor.to(dtype, copy=copy)
+
+
+def first_bad_index(bad: Tensor) -> tuple[int, ...]:
+    """Index of the first true entry of a boolean tensor."""
+    return tuple(int(i) for i in bad.nonzero()[0])
+
+
+def check_finite(tensor: Tensor, name: str) -> None:
+    """Refuse NaN and inf, naming the array and the first bad index."""
+    finite = torch.isfinite(tensor)
+    if not bool(finite.all()):
+        index = first_bad_index(~finite)
+        raise InvalidInput(
+            f"{name}{list(index)} is {float(tensor[index])}; every entry must be finite (shape {tuple(tensor.shape)})"
+        )
+
+
+def simplex_tolerance(dtype: torch.dtype) -> float:
+    """How far a sum of weights of this dtype may be from 1 by rounding."""
+    return 1e-5 if dtype == torch.float32 else 1e-9
+
+
+def check_simplex(weights: Tensor, name: str, *, tolerance: float | None = None) -> None:
+    """Refuse weights that are not on the simplex along the last axis; nothing is renormalized.
+
+    Raises:
+        InvalidInput: naming the first negative or non-finite entry, or the sum that differs from 1.
+    """
+    check_finite(weights, name)
+    negative = weights < 0
+    if bool(negative.any()):
+        index = first_bad_index(negative)
+        raise InvalidInput(f"{name}{list(index)} = {float(weights[index])} is negative; weights are at least 0")
+    total = weights.to(torch.float64).sum(-1)
+    off = (total - 1).abs() > (simplex_tolerance(weights.dtype) if tolerance is None else tolerance)
+    if bool(off.any()):
+        value = float(total[first_bad_index(off)]) if total.ndim else float(total)
+        raise InvalidInput(f"{name} sum to {value:.10g}, not 1; divide them by their sum if that is what you mean")
+
+
+def check_positive(value: float, name: str, *, zero: bool = False) -> float:
+    """Return `value` as a float if it is finite and positive (or zero, where allowed)."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be a number, got {value!r}") from None
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise InvalidInput(f"{name} must be {'at least 0' if zero else 'positive'} and finite, got {value!r}")
+    return number
+
+
+def check_integer(value: int, name: str, *, least: int) -> int:
+    """Return `value` as an int if it is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) and not (isinstance(value, float) and value.is_integer()):
+        raise InvalidInput(f"{name} must be a whole number, got {value!r}")
+    if value < least:
+        raise InvalidInput(f"{name} must be at least {least}, got {value!r}")
+    return int(value)
+
+
+def check_sign(sign: int) -> int:
+    """Return `sign` if it is +1 (minimize E) or -1 (minimize -E)."""
+    if isinstance(sign, bool) or sign not in (1, -1):
+        raise InvalidInput(f"sign must be +1 (minimize E) or -1 (minimize -E), got {sign!r}")
+    return int(sign)
