@@ -1,0 +1,110 @@
+"""Minimizing movements (JKO steps) of time-dependent energies over particle measures.
+
+Every public name is loaded on first use, so that `import jko` stays instant and the command line can print its help
+without PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jko import weighted as weighted
+    from jko.driver import Save as Save
+    from jko.driver import solve as solve
+    from jko.energies import AttentionEnergy as AttentionEnergy
+    from jko.energies import Scaled as Scaled
+    from jko.errors import InvalidInput as InvalidInput
+    from jko.errors import JKOError as JKOError
+    from jko.errors import MissingDependency as MissingDependency
+    from jko.errors import ResumeMismatch as ResumeMismatch
+    from jko.errors import RunFolderError as RunFolderError
+    from jko.errors import SolveFailed as SolveFailed
+    from jko.flows import GradientFlow as GradientFlow
+    from jko.heads import ConstantHeads as ConstantHeads
+    from jko.heads import OrnsteinUhlenbeckHeads as OrnsteinUhlenbeckHeads
+    from jko.heads import OscillatingHeads as OscillatingHeads
+    from jko.heads import TabulatedHeads as TabulatedHeads
+    from jko.initial import initial_heads as initial_heads
+    from jko.initial import initial_tokens as initial_tokens
+    from jko.manifolds import Euclidean as Euclidean
+    from jko.manifolds import Sphere as Sphere
+    from jko.measure import ParticleMeasure as ParticleMeasure
+    from jko.metrics import HeadwiseWasserstein as HeadwiseWasserstein
+    from jko.metrics import Wasserstein2 as Wasserstein2
+    from jko.metrics import WeightedWasserstein as WeightedWasserstein
+    from jko.reductions import Auto as Auto
+    from jko.reductions import Blocked as Blocked
+    from jko.schemes import JKO as JKO
+    from jko.schemes import Anderson as Anderson
+    from jko.schemes import ExplicitEuler as ExplicitEuler
+    from jko.schemes import TrustNewton as TrustNewton
+    from jko.solution import Solution as Solution
+    from jko.solution import load as load
+    from jko.status import Failure as Failure
+    from jko.status import Status as Status
+    from jko.transport import Matched as Matched
+
+# Public name -> submodule that holds it; an empty string marks a submodule that is public as a whole.
+_HOME: dict[str, str] = {
+    "Anderson": "schemes",
+    "AttentionEnergy": "energies",
+    "Auto": "reductions",
+    "Blocked": "reductions",
+    "ConstantHeads": "heads",
+    "Euclidean": "manifolds",
+    "ExplicitEuler": "schemes",
+    "Failure": "status",
+    "GradientFlow": "flows",
+    "HeadwiseWasserstein": "metrics",
+    "InvalidInput": "errors",
+    "JKO": "schemes",
+    "JKOError": "errors",
+    "Matched": "transport",
+    "MissingDependency": "errors",
+    "OrnsteinUhlenbeckHeads": "heads",
+    "OscillatingHeads": "heads",
+    "ParticleMeasure": "measure",
+    "ResumeMismatch": "errors",
+    "RunFolderError": "errors",
+    "Save": "driver",
+    "Scaled": "energies",
+    "Solution": "solution",
+    "SolveFailed": "errors",
+    "Sphere": "manifolds",
+    "Status": "status",
+    "TabulatedHeads": "heads",
+    "TrustNewton": "schemes",
+    "Wasserstein2": "metrics",
+    "WeightedWasserstein": "metrics",
+    "initial_heads": "initial",
+    "initial_tokens": "initial",
+    "load": "solution",
+    "solve": "driver",
+    "weighted": "",
+}
+
+__all__ = ["__version__", *_HOME]  # noqa: PLE0604 (keys of a dict are strings)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use (PEP 562)."""
+    from importlib import import_module
+
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("jko")
+    elif name not in _HOME:
+        raise AttributeError(f"module 'jko' has no attribute {name!r}")
+    elif home := _HOME[name]:
+        value = getattr(import_module(f"jko.{home}"), name)
+    else:
+        value = import_module(f"jko.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List what is loaded together with what would be."""
+    return sorted({*globals(), *__all__})
