@@ -13,6 +13,7 @@ from jko.errors import InvalidInput
 __all__ = [
     "as_float_tensor",
     "check_finite",
+    "check_finite_number",
     "check_integer",
     "check_positive",
     "check_sign",
@@ -106,3 +107,14 @@ def check_sign(sign: int) -> int:
     if isinstance(sign, bool) or sign not in (1, -1):
         raise InvalidInput(f"sign must be +1 (minimize E) or -1 (minimize -E), got {sign!r}")
     return int(sign)
+
+
+def check_finite_number(value: float, name: str) -> float:
+    """Return `value` as a float if it is a finite number of any sign."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be a number, got {value!r}") from None
+    if not math.isfinite(number):
+        raise InvalidInput(f"{name} must be finite, got {value!r}")
+    return number

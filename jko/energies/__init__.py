@@ -1,0 +1,7 @@
+"""Energies of particle measures."""
+
+from jko.energies.algebra import Scaled, Sum
+from jko.energies.attention import AttentionEnergy
+from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation
+
+__all__ = ["AbstractEnergy", "AttentionEnergy", "Evaluation", "HeadEvaluation", "Scaled", "Sum"]

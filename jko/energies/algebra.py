@@ -1,0 +1,195 @@
+"""Sums and multiples of energies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import final
+
+from torch import Tensor
+
+from jko.checks import check_finite_number
+from jko.energies.attention import AttentionEnergy
+from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation
+from jko.errors import InvalidInput
+from jko.measure import ParticleMeasure
+
+__all__ = ["Scaled", "Sum"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Scaled(AbstractEnergy):
+    """c(t) E(u, t): an energy times a number or a function of t, of any sign. Mobilities are not scaled.
+
+    Args:
+        energy: the energy.
+        coefficient: a finite number, or a function t -> number.
+    """
+
+    energy: AbstractEnergy
+    coefficient: float | Callable[[float], float]
+
+    def __init__(self, energy: AbstractEnergy, coefficient: float | Callable[[float], float]) -> None:
+        if not isinstance(energy, AbstractEnergy):
+            raise InvalidInput(f"Scaled needs an energy, got {type(energy).__name__}")
+        if not callable(coefficient):
+            coefficient = check_finite_number(coefficient, "coefficient")
+        object.__setattr__(self, "energy", energy)
+        object.__setattr__(self, "coefficient", coefficient)
+
+    def coefficient_at(self, t: float) -> float:
+        """Return c(t).
+
+        Raises:
+            InvalidInput: when the coefficient function returns something that is not a finite number.
+        """
+        return check_finite_number(self.coefficient(t), f"coefficient({t:g})") if callable(self.coefficient) else (
+            self.coefficient
+        )
+
+    @property
+    def moves(self) -> bool:
+        return self.energy.moves or callable(self.coefficient)
+
+    @property
+    def attention_parts(self) -> tuple[AttentionEnergy, ...]:
+        return self.energy.attention_parts
+
+    @property
+    def description(self) -> str:
+        factor = "c(t)" if callable(self.coefficient) else f"{self.coefficient:g}"
+        return f"{factor} * ({self.energy.description})"
+
+    def evaluate(self, measure: ParticleMeasure, t: float) -> Evaluation:
+        c = self.coefficient_at(t)
+        part = self.energy.evaluate(measure, t)
+        return Evaluation(
+            value=c * part.value,
+            first_variation=c * part.first_variation,
+            gradient=c * part.gradient,
+            heads=None if part.heads is None else _scaled_heads(part.heads, c),
+        )
+
+    def value(self, measure: ParticleMeasure, t: float) -> Tensor:
+        return self.coefficient_at(t) * self.energy.value(measure, t)
+
+    def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
+        return self.coefficient_at(t) * self.energy.hessian_product(measure, t, direction)
+
+    def evaluate_heads(self, points: Tensor, weights: Tensor, t: float) -> HeadEvaluation:
+        return _scaled_heads(self.energy.evaluate_heads(points, weights, t), self.coefficient_at(t))
+
+    def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
+        return self.coefficient_at(t) * self.energy.hessian_product_heads(points, weights, t, direction)
+
+    def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
+        return self.energy.largest_exponent(measure, t)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Sum(AbstractEnergy):
+    """The sum of energies. With exactly one attention part, E = mean_h (E_h + the other parts) defines its heads."""
+
+    terms: tuple[AbstractEnergy, ...]
+
+    def __init__(self, terms: tuple[AbstractEnergy, ...]) -> None:
+        if not terms or not all(isinstance(term, AbstractEnergy) for term in terms):
+            raise InvalidInput(f"Sum needs at least one energy, got {[type(term).__name__ for term in terms]}")
+        flat = [inner for term in terms for inner in (term.terms if isinstance(term, Sum) else (term,))]
+        object.__setattr__(self, "terms", tuple(flat))
+
+    @property
+    def moves(self) -> bool:
+        return any(term.moves for term in self.terms)
+
+    @property
+    def attention_parts(self) -> tuple[AttentionEnergy, ...]:
+        return tuple(part for term in self.terms for part in term.attention_parts)
+
+    @property
+    def description(self) -> str:
+        return " + ".join(term.description for term in self.terms)
+
+    def evaluate(self, measure: ParticleMeasure, t: float) -> Evaluation:
+        parts = [term.evaluate(measure, t) for term in self.terms]
+        with_heads = [part for part in parts if part.heads is not None]
+        single = len(self.attention_parts) == 1 and len(with_heads) == 1
+        return Evaluation(
+            value=_added([part.value for part in parts]),
+            first_variation=_added([part.first_variation for part in parts]),
+            gradient=_added([part.gradient for part in parts]),
+            heads=_shifted_heads(parts) if single else None,
+        )
+
+    def value(self, measure: ParticleMeasure, t: float) -> Tensor:
+        return _added([term.value(measure, t) for term in self.terms])
+
+    def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
+        return _added([term.hessian_product(measure, t, direction) for term in self.terms])
+
+    def evaluate_heads(self, points: Tensor, weights: Tensor, t: float) -> HeadEvaluation:
+        lead, others = self._head_terms()
+        heads = lead.evaluate_heads(points, weights, t)
+        shared = [term.evaluate(ParticleMeasure(points, weights), t) for term in others]
+        return _with_shared(heads, shared)
+
+    def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
+        lead, others = self._head_terms()
+        clouds = ParticleMeasure(points, weights)
+        parts = [term.hessian_product(clouds, t, direction) for term in others]
+        return _added([lead.hessian_product_heads(points, weights, t, direction), *parts])
+
+    def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
+        return max(term.largest_exponent(measure, t) for term in self.terms)
+
+    def _head_terms(self) -> tuple[AbstractEnergy, list[AbstractEnergy]]:
+        """The one term with heads and the terms that every head shares."""
+        lead = [term for term in self.terms if term.attention_parts]
+        if len(lead) != 1 or len(lead[0].attention_parts) != 1:
+            raise InvalidInput(
+                f"the head-wise step needs exactly one attention energy, this sum has {len(self.attention_parts)}"
+            )
+        return lead[0], [term for term in self.terms if term is not lead[0]]
+
+
+def _added(values: list[Tensor]) -> Tensor:
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total
+
+
+def _scaled_heads(heads: HeadEvaluation, c: float) -> HeadEvaluation:
+    return replace(
+        heads, energy=c * heads.energy, first_variation=c * heads.first_variation, gradient=c * heads.gradient
+    )
+
+
+def _shifted_heads(parts: list[Evaluation]) -> HeadEvaluation:
+    """Heads of E = mean_h (E_h + rest): every head carries the whole rest."""
+    heads = next(part.heads for part in parts if part.heads is not None)
+    others = [part for part in parts if part.heads is None]
+    for part in others:
+        heads = replace(
+            heads,
+            energy=heads.energy + part.value[..., None],
+            first_variation=heads.first_variation + part.first_variation[..., None, :],
+            gradient=heads.gradient + part.gradient[..., None, :, :],
+        )
+    return heads
+
+
+def _with_shared(heads: HeadEvaluation, shared: list[Evaluation]) -> HeadEvaluation:
+    """Heads on clouds of their own, each with the other terms evaluated on the same cloud."""
+    for part in shared:
+        heads = replace(
+            heads,
+            energy=heads.energy + part.value,
+            first_variation=heads.first_variation + part.first_variation,
+            gradient=heads.gradient + part.gradient,
+        )
+    return heads
+
+

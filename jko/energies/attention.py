@@ -1,0 +1,174 @@
+"""The interaction energy of multi-head attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from jko.averages import head_average
+from jko.checks import check_sign
+from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation
+from jko.errors import InvalidInput
+from jko.heads import AbstractHeads
+from jko.measure import ParticleMeasure
+from jko.reductions import AbstractReduction, Auto, PairSums
+
+__all__ = ["AttentionEnergy"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class AttentionEnergy(AbstractEnergy):
+    """E(u, t) = 1/2 mean_h sum_ij w_i w_j exp<x_i, D_h(t) x_j>, Massucco et al. 2026, eq. (20) and (146).
+
+    Args:
+        heads: the path t -> D(t) of head matrices.
+        sign: +1 minimizes E (the paper's PDE (81) and released code: for D = I tokens repel), -1 minimizes -E
+            (the update printed in the paper's Section 6: tokens cluster). D -> -D is not the same thing.
+        reduction: how the pair sums are formed.
+    """
+
+    heads: AbstractHeads
+    sign: int
+    reduction: AbstractReduction
+
+    def __init__(self, heads: AbstractHeads, sign: int = 1, reduction: AbstractReduction | None = None) -> None:
+        if not isinstance(heads, AbstractHeads):
+            raise InvalidInput(
+                f"heads must be a head path such as ConstantHeads(D), got {type(heads).__name__}; wrap a tensor D "
+                "of shape (H, d, d) in ConstantHeads"
+            )
+        object.__setattr__(self, "heads", heads)
+        object.__setattr__(self, "sign", check_sign(sign))
+        object.__setattr__(self, "reduction", Auto() if reduction is None else reduction)
+
+    @property
+    def moves(self) -> bool:
+        return self.heads.moves
+
+    @property
+    def attention_parts(self) -> tuple[AttentionEnergy, ...]:
+        return (self,)
+
+    @property
+    def description(self) -> str:
+        return f"attention, H = {self.heads.num_heads}, sign = {self.sign:+d}, pair sums: {self.reduction.name}"
+
+    def evaluate(self, measure: ParticleMeasure, t: float) -> Evaluation:
+        D = self._matrices(measure.points, t)
+        shape = _batch_shape(measure, D)
+        parts = [self._head_evaluation(x, w, D_) for x, w, D_ in _batches(measure, D)]
+        heads = _stack(parts, shape) if shape else parts[0]
+        weights = self.heads.head_weights
+        return Evaluation(
+            value=_average_energy(heads.energy, weights),
+            first_variation=head_average(heads.first_variation, weights),
+            gradient=head_average(heads.gradient, weights, axis=-3),
+            heads=heads,
+        )
+
+    def value(self, measure: ParticleMeasure, t: float) -> Tensor:
+        D = self._matrices(measure.points, t)
+        energies = [
+            self._energies(self.reduction.exponential_sums(x, w, D_, first=False), w)
+            for x, w, D_ in _batches(measure, D)
+        ]
+        stacked = torch.stack(energies).reshape(*_batch_shape(measure, D), -1)
+        return _average_energy(stacked, self.heads.head_weights)
+
+    def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
+        D = self._matrices(measure.points, t)
+        shape = _batch_shape(measure, D)
+        flat = direction.expand(*shape, *direction.shape[-2:]).reshape(-1, *direction.shape[-2:])
+        rows = [
+            head_average(self._directional(x, w, D_, flat[k]), self.heads.head_weights, axis=-3)
+            for k, (x, w, D_) in enumerate(_batches(measure, D))
+        ]
+        return torch.stack(rows).reshape(*shape, *rows[0].shape)
+
+    def evaluate_heads(self, points: Tensor, weights: Tensor, t: float) -> HeadEvaluation:
+        return self._head_evaluation(points, weights, self._single_path(points, t))
+
+    def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
+        return self._directional(points, weights, self._single_path(points, t), direction)
+
+    def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
+        D = self._matrices(measure.points, t)
+        return max(self.reduction.largest_exponent(x, D_) for x, _, D_ in _batches(measure, D))
+
+    def _matrices(self, points: Tensor, t: float) -> Tensor:
+        D = self.heads.at(t)
+        if D.shape[-1] != points.shape[-1]:
+            raise InvalidInput(
+                f"heads of shape {tuple(D.shape)} do not fit points of shape {tuple(points.shape)}: "
+                "the last axes must agree"
+            )
+        return D.to(device=points.device, dtype=points.dtype)
+
+    def _single_path(self, points: Tensor, t: float) -> Tensor:
+        D = self._matrices(points, t)
+        if D.ndim != 3 or points.shape[:-2] != D.shape[:1]:
+            raise InvalidInput(f"head-wise points need shape ({D.shape[-3]}, n, d), got {tuple(points.shape)}")
+        return D
+
+    def _head_evaluation(self, points: Tensor, weights: Tensor, D: Tensor) -> HeadEvaluation:
+        sums = self.reduction.exponential_sums(points, weights, D)
+        variation = sums.mass if sums.symmetric else (sums.mass + sums.mass_transposed) / 2
+        return HeadEvaluation(
+            energy=self._energies(sums, weights),
+            first_variation=variation if self.sign == 1 else -variation,
+            gradient=self._head_gradient(sums, D),
+            mobility=sums.mass,
+            head_weights=self.heads.head_weights,
+        )
+
+    def _energies(self, sums: PairSums, weights: Tensor) -> Tensor:
+        return sums.mass.to(dtype=_DOUBLE) @ weights.to(dtype=_DOUBLE) * (self.sign / 2)
+
+    def _directional(self, points: Tensor, weights: Tensor, D: Tensor, direction: Tensor) -> Tensor:
+        return self._head_gradient(self.reduction.directional_sums(points, weights, D, direction), D)
+
+    def _head_gradient(self, sums: PairSums, D: Tensor) -> Tensor:
+        """s/2 (D S + D^T S^T) of shape (H, n, d); one product for symmetric D, where both halves agree."""
+        assert sums.first is not None and sums.first_transposed is not None
+        if sums.symmetric:
+            return ((D * self.sign) @ sums.first).mT
+        half = D * (self.sign / 2)
+        return (half @ sums.first + half.mT @ sums.first_transposed).mT
+
+
+_DOUBLE = torch.float64
+
+
+def _average_energy(energies: Tensor, head_weights: Tensor | None) -> Tensor:
+    return energies.mean(-1) if head_weights is None else energies @ head_weights.to(energies)
+
+
+def _batch_shape(measure: ParticleMeasure, D: Tensor) -> torch.Size:
+    return torch.broadcast_shapes(measure.batch_shape, D.shape[:-3])
+
+
+def _batches(measure: ParticleMeasure, D: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Points, weights and heads of each member of the batch; one member where there is no batch axis."""
+    shape = _batch_shape(measure, D)
+    points = measure.points.expand(*shape, measure.n, measure.d).reshape(-1, measure.n, measure.d)
+    weights = measure.weights.expand(*shape, measure.n).reshape(-1, measure.n)
+    matrices = D.expand(*shape, *D.shape[-3:]).reshape(-1, *D.shape[-3:])
+    return list(zip(points, weights, matrices, strict=True))
+
+
+def _stack(parts: list[HeadEvaluation], shape: torch.Size) -> HeadEvaluation:
+    def joined(name: str) -> Tensor:
+        rows = [getattr(part, name) for part in parts]
+        return torch.stack(rows).reshape(*shape, *rows[0].shape)
+
+    return HeadEvaluation(
+        energy=joined("energy"),
+        first_variation=joined("first_variation"),
+        gradient=joined("gradient"),
+        mobility=joined("mobility"),
+        head_weights=parts[0].head_weights,
+    )

@@ -1,0 +1,62 @@
+"""Pair sums: the only hot loop of the toolkit, behind one contract."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+__all__ = ["AbstractReduction", "PairSums"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PairSums:
+    """Sums over all sources j for every head h and target i, with K = exp<x_i, D_h x_j>.
+
+    Attributes:
+        mass: sum_j w_j K_h(x_i, x_j), shape (H, n).
+        first: sum_j w_j K_h(x_i, x_j) x_j, shape (H, d, n); None when only the mass was asked for.
+        mass_transposed: sum_j w_j K_h(x_j, x_i), shape (H, n); the same tensor as `mass` for symmetric D.
+        first_transposed: sum_j w_j K_h(x_j, x_i) x_j, shape (H, d, n).
+    """
+
+    mass: Tensor
+    first: Tensor | None
+    mass_transposed: Tensor
+    first_transposed: Tensor | None
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether both sides are one and the same sum (every D_h symmetric)."""
+        return self.mass_transposed is self.mass
+
+
+class AbstractReduction(ABC):
+    """How sums over pairs and heads are formed; members differ in speed and memory only, never in the result.
+
+    `points` has shape (n, d), or (H, n, d) where each head has its own cloud; `weights` (n,); `D` (H, d, d).
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the method for run summaries."""
+
+    @abstractmethod
+    def exponential_sums(self, points: Tensor, weights: Tensor, D: Tensor, *, first: bool = True) -> PairSums:
+        """Return everything that a step needs from exp<x_i, D_h x_j> in one pass over the pairs."""
+
+    @abstractmethod
+    def directional_sums(self, points: Tensor, weights: Tensor, D: Tensor, direction: Tensor) -> PairSums:
+        """Return the derivative of `exponential_sums` when every point moves along `direction` (shape of points)."""
+
+    @abstractmethod
+    def cross_mass(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
+        """Return sum_j w_j exp<z_i, D_h x_j> at other targets z of shape (m, d); shape (H, m)."""
+
+    @abstractmethod
+    def largest_exponent(self, points: Tensor, D: Tensor) -> float:
+        """Return the largest exponent <x_i, D_h x_j> over all pairs and heads: what overflows first."""
