@@ -1,0 +1,87 @@
+"""Scalar functions whose textbook formulas lose digits or gradients: each is smooth where its limit is smooth."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = ["adjoint_coefficients", "curvature_coefficients", "exp_coefficients", "squared_angle"]
+
+# Below the bounds the Taylor series are exact to rounding, above them the closed forms lose at most a few ulp.
+# c3 = (3 sin r - 3 r cos r - r^2 sin r) / r^5 cancels to the fourth power of 1/r and needs the wider bound.
+_BOUND = 1.0
+_WIDE_BOUND = 4.0
+_TERMS = 10
+_WIDE_TERMS = 14
+_C0 = tuple((-1) ** k / math.factorial(2 * k) for k in range(_WIDE_TERMS))
+_C1 = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(_WIDE_TERMS))
+_C2 = tuple((-1) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(1, _WIDE_TERMS))
+_C3 = tuple((-1) ** k * 4 * k * (k - 1) / math.factorial(2 * k + 1) for k in range(2, _WIDE_TERMS))
+
+_ANGLE_BOUND = 1 / 32
+_ANGLE = (0.0, *((-1) ** (k - 1) * 4 / k * sum(1 / (2 * j - 1) for j in range(1, k + 1)) for k in range(1, 13)))
+
+
+def exp_coefficients(q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return cos r and sin r / r as smooth functions of q = r^2 >= 0."""
+    if not q.requires_grad:
+        # The values need no series, only the derivatives do: the inner loop of a step is several times faster.
+        return _closed_forms(q)
+    small, near, far = _split(q, _BOUND)
+    c0, c1 = _closed_forms(far)
+    c0 = torch.where(small, _polynomial(_C0[:_TERMS], near), c0)
+    return c0, torch.where(small, _polynomial(_C1[:_TERMS], near), c1)
+
+
+def adjoint_coefficients(q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return c1 = sin r / r and c2 = (r cos r - sin r) / r^3 as smooth functions of q = r^2 >= 0.
+
+    They are derivatives of each other in q: c0' = -c1 / 2, c1' = c2 / 2, c2' = c3 / 2.
+    """
+    small, near, far = _split(q, _BOUND)
+    c0, c1 = _closed_forms(far if q.requires_grad else q)
+    c2 = torch.where(small, _polynomial(_C2[:_TERMS], near), (c0 - c1) / far)
+    return torch.where(small, _polynomial(_C1[:_TERMS], near), c1) if q.requires_grad else c1, c2
+
+
+def curvature_coefficients(q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return c1, c2 and c3 = (3 sin r - 3 r cos r - r^2 sin r) / r^5 as smooth functions of q = r^2 >= 0."""
+    small, near, far = _split(q, _WIDE_BOUND)
+    c0, c1 = _closed_forms(far)
+    c2 = (c0 - c1) / far
+    c3 = -(3 * c2 + c1) / far
+    c1 = torch.where(small, _polynomial(_C1, near), c1)
+    return c1, torch.where(small, _polynomial(_C2, near), c2), torch.where(small, _polynomial(_C3, near), c3)
+
+
+def squared_angle(difference2: Tensor, sum2: Tensor) -> Tensor:
+    """Return the squared angle (2 atan2(|x - y|, |x + y|))^2 between unit vectors from |x - y|^2 and |x + y|^2.
+
+    Gradient 0 and the exact second derivatives at angle 0; a finite gradient at angle pi.
+    """
+    small = difference2 < _ANGLE_BOUND * sum2
+    s = torch.where(small, difference2, 0.0) / torch.where(small, sum2, 1.0)
+    chord = torch.where(small, 1.0, difference2).sqrt()
+    antipodal = sum2 == 0
+    cochord = torch.where(antipodal, 0.0, torch.where(antipodal, 1.0, sum2).sqrt())
+    return torch.where(small, _polynomial(_ANGLE, s), (2 * torch.atan2(chord, cochord)).square())
+
+
+def _closed_forms(q: Tensor) -> tuple[Tensor, Tensor]:
+    r = q.sqrt()
+    return r.cos(), torch.where(q == 0, 1.0, r.sin() / r)
+
+
+def _split(q: Tensor, bound: float) -> tuple[Tensor, Tensor, Tensor]:
+    # The unselected branch gets a harmless input: 0 * inf or 0 * NaN in its backward pass would be NaN.
+    small = q < bound
+    return small, torch.where(small, q, 0.0), torch.where(small, bound, q)
+
+
+def _polynomial(coefficients: tuple[float, ...], q: Tensor) -> Tensor:
+    value = (q * coefficients[-1]).add_(coefficients[-2])
+    for coefficient in coefficients[-3::-1]:
+        value = (value * q).add_(coefficient)
+    return value
