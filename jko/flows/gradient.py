@@ -1,0 +1,120 @@
+"""Gradient flows: an energy, a metric, a manifold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from jko.energies import AbstractEnergy, Evaluation
+from jko.errors import InvalidInput
+from jko.flows.base import AbstractFlow, FlowState
+from jko.manifolds import AbstractManifold, Sphere
+from jko.measure import ParticleMeasure
+from jko.metrics import AbstractMetric, Fields, WeightedWasserstein
+from jko.metrics.norms import mass_average, squared_norm
+
+__all__ = ["GradientFlow"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class GradientFlow(AbstractFlow):
+    """The gradient flow of an energy in a metric: the ground cost of its steps is b(y_j) d^2(x, y_j).
+
+    Args:
+        energy: the energy; its sign decides which way the particles move.
+        metric: the geometry, by default the paper's W_{m,2}.
+        manifold: where the particles live, by default the unit sphere.
+
+    Raises:
+        InvalidInput: when the energy does not define the metric's mobility.
+    """
+
+    energy: AbstractEnergy
+    metric: AbstractMetric
+    space: AbstractManifold
+
+    def __init__(
+        self,
+        energy: AbstractEnergy,
+        metric: AbstractMetric | None = None,
+        manifold: AbstractManifold | None = None,
+    ) -> None:
+        metric = WeightedWasserstein() if metric is None else metric
+        manifold = Sphere() if manifold is None else manifold
+        for value, kind, name in (
+            (energy, AbstractEnergy, "energy"),
+            (metric, AbstractMetric, "metric"),
+            (manifold, AbstractManifold, "manifold"),
+        ):
+            if not isinstance(value, kind):
+                hint = f"; write {value.__name__}()" if isinstance(value, type) else ""
+                raise InvalidInput(f"{name} must be an instance of {kind.__name__}, got {value!r}{hint}")
+        metric.check(energy)
+        object.__setattr__(self, "energy", energy)
+        object.__setattr__(self, "metric", metric)
+        object.__setattr__(self, "space", manifold)
+
+    @property
+    def manifold(self) -> AbstractManifold:
+        return self.space
+
+    @property
+    def moves(self) -> bool:
+        return self.energy.moves
+
+    @property
+    def title(self) -> str:
+        signs = sorted({part.sign for part in self.energy.attention_parts})
+        sign = f", sign = {signs[0]:+d}" if len(signs) == 1 else ""
+        return f"{self.metric.title}{sign}"
+
+    def fields(self, measure: ParticleMeasure, t: float, evaluation: Evaluation | None = None) -> Fields:
+        """Return the vector fields at (u, t), from the evaluation at (u, t) where it is already at hand."""
+        if evaluation is None:
+            evaluation = self.energy.evaluate(measure, t)
+        return Fields.of(evaluation, measure, self.space, t)
+
+    def velocity(self, measure: ParticleMeasure, t: float) -> Tensor:
+        self.space.check(measure.points)
+        with torch.no_grad():
+            return self.metric.velocity(self.fields(measure, t))
+
+    def slope(self, measure: ParticleMeasure, t: float) -> Tensor:
+        """Return the metric slope of sE at (u, t), shape (*batch,), float64."""
+        self.space.check(measure.points)
+        with torch.no_grad():
+            return self.metric.squared_slope(self.fields(measure, t)).sqrt()
+
+    def state(self, measure: ParticleMeasure, t: float) -> FlowState:
+        return self.state_of(self.fields(measure, t))
+
+    def state_of(self, fields: Fields) -> FlowState:
+        """Return the state that belongs to fields already formed; no further pass."""
+        velocity = self.metric.velocity(fields)
+        weights = fields.measure.weights
+        slope2 = self.metric.squared_slope(fields)
+        numbers = {
+            "energy": fields.evaluation.value,
+            "slope2": slope2,
+            "dissipation": -mass_average(weights, (fields.gradient * velocity).to(torch.float64).sum(-1)),
+        }
+        if fields.normalized is not None and fields.effective_mobility is not None:
+            b = fields.effective_mobility
+            numbers["paper_slope2"] = mass_average(weights, b * squared_norm(fields.normalized))
+            numbers["covariance_defect"] = mass_average(weights, b * squared_norm(fields.covariance())).sqrt()
+        values = torch.stack([number.to(torch.float64) for number in numbers.values()]).tolist()
+        columns = dict(zip(numbers, values, strict=True))
+        return FlowState(fields.measure, fields.t, velocity, columns, fields.evaluation)
+
+    def value(self, measure: ParticleMeasure, t: float) -> float | None:
+        return float(self.energy.value(measure, t))
+
+    def explain_non_finite(self, measure: ParticleMeasure, t: float) -> str:
+        exponent = self.energy.largest_exponent(measure, t)
+        limit = float(torch.finfo(measure.dtype).max)
+        largest = float(torch.tensor(limit, dtype=torch.float64).log())
+        return f"largest exponent {exponent:.6g}; exp overflows {measure.dtype} above {largest:.4g}"

@@ -1,0 +1,103 @@
+"""What a metric offers: the mobility in its ground cost and the velocity its minimizing movements follow."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from jko.averages import head_average
+from jko.energies import AbstractEnergy, Evaluation
+from jko.manifolds import AbstractManifold
+from jko.measure import ParticleMeasure
+
+__all__ = ["AbstractMetric", "Fields"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Fields:
+    """The vector fields of one evaluation that the metrics share, formed once, sums over heads done.
+
+    Attributes:
+        measure: the particles.
+        manifold: where they live.
+        t: time.
+        evaluation: the pass that everything was read from.
+        gradient: grad sE(x_i) = mean_h DK_h(x_i), tangent, shape (*batch, n, d).
+        normalized: mean_h(DK_h / m_h), tangent, shape (*batch, n, d); None for an energy without heads.
+        effective_mobility: b = 1 / mean_h(1 / m_h), eq. (36), shape (*batch, n); None without heads.
+    """
+
+    measure: ParticleMeasure
+    manifold: AbstractManifold
+    t: float
+    evaluation: Evaluation
+    gradient: Tensor
+    normalized: Tensor | None
+    effective_mobility: Tensor | None
+
+    @staticmethod
+    def of(evaluation: Evaluation, measure: ParticleMeasure, manifold: AbstractManifold, t: float) -> Fields:
+        """Form the fields from one evaluation; the projection comes after the average over heads."""
+        heads = evaluation.heads
+        normalized = effective = None
+        if heads is not None:
+            inverse = heads.mobility.reciprocal()
+            effective = head_average(inverse, heads.head_weights).reciprocal()
+            ratio = (heads.gradient.mT * inverse[..., None, :]).mT
+            normalized = manifold.project_vector(measure.points, head_average(ratio, heads.head_weights, axis=-3))
+        gradient = manifold.project_vector(measure.points, evaluation.gradient)
+        return Fields(measure, manifold, t, evaluation, gradient, normalized, effective)
+
+    def covariance(self) -> Tensor:
+        """Return C = Cov_h(1/m_h, DK_h), shape (*batch, n, d): zero for an energy without heads."""
+        if self.normalized is None or self.effective_mobility is None:
+            return torch.zeros_like(self.gradient)
+        return self.normalized - self.gradient / self.effective_mobility[..., None]
+
+
+class AbstractMetric(ABC):
+    """A geometry on particle measures, given by the squared cost of moving the particles along tangent vectors."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """Name for figures and tables."""
+
+    @property
+    @abstractmethod
+    def lifted(self) -> bool:
+        """Whether each head takes a step of its own, so that displacements have shape (H, n, d)."""
+
+    @abstractmethod
+    def check(self, energy: AbstractEnergy) -> None:
+        """Raise InvalidInput when the energy does not define this metric's mobility."""
+
+    @abstractmethod
+    def mobility(self, fields: Fields) -> Tensor:
+        """Return the factor of |xi_i|^2 in the cost: shape (*batch, n), or (*batch, H, n) for a lifted metric."""
+
+    @abstractmethod
+    def velocity(self, fields: Fields) -> Tensor:
+        """Return the limit velocity of the minimizing movement, tangent, shape (*batch, n, d)."""
+
+    @abstractmethod
+    def squared_slope(self, fields: Fields) -> Tensor:
+        """Return the squared metric slope of sE (for a lifted metric the lifted one), shape (*batch,), float64."""
+
+    @abstractmethod
+    def squared_displacement(
+        self, displacement: Tensor, mobility: Tensor, weights: Tensor, head_weights: Tensor | None = None
+    ) -> Tensor:
+        """Return the squared cost of a displacement, shape (*batch,), float64.
+
+        Args:
+            displacement: tangent vectors (*batch, n, d), or (*batch, H, n, d) for a lifted metric.
+            mobility: the value of `mobility`.
+            weights: particle weights (n,) or (*batch, n).
+            head_weights: weights of the heads (H,), None meaning 1/H; read by a lifted metric only.
+        """
