@@ -1,0 +1,51 @@
+"""Configuration of the documentation."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version as installed_version
+
+project = "jko"
+author = "The jko developers"
+project_copyright = "2026, The jko developers"
+release = version = installed_version("jko")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+]
+exclude_patterns = ["_build", "gallery"]
+html_theme = "furo"
+html_title = "jko"
+
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+# Single backticks mean code here, in docstrings as in Markdown.
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+
+
+_BACKTICKS = re.compile(r"(`+[^`]+`+)")
+_MARKUP = re.compile(r"(?<!\\)([*|]|(?<=\w)_(?!\w))")
+
+
+def _escape_mathematics(app, what, name, obj, options, lines):
+    """Keep |xi|, (*batch, n, d) and D_ in running text from being read as markup."""
+    for number, line in enumerate(lines):
+        if not line.lstrip().startswith((">>>", "..", ":math:")):
+            parts = _BACKTICKS.split(line)
+            parts[::2] = [_MARKUP.sub(r"\\\1", part) for part in parts[::2]]
+            lines[number] = "".join(parts)
+
+
+def setup(app):
+    # After napoleon (priority 500), which writes markup for the sections but none of these characters.
+    app.connect("autodoc-process-docstring", _escape_mathematics, priority=900)
