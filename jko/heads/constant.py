@@ -36,12 +36,15 @@ class ConstantHeads(AbstractHeads):
 
     @property
     def t1(self) -> float:
+        """There is no end: the heads are defined for every t >= 0."""
         return math.inf
 
     @property
     def moves(self) -> bool:
+        """Whether D(t) may depend on t: it does not."""
         return False
 
     def at(self, t: float) -> Float[Tensor, "*batch h d d"]:
+        """Return the same matrices at every t >= 0; see `AbstractHeads.at`."""
         check_time(t, math.inf, slack=SNAP)
         return self.D.clone()

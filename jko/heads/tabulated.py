@@ -7,9 +7,9 @@ from typing import Any, final
 
 import torch
 
-from jko.checks import as_float_tensor, check_finite, first_bad_index
+from jko.checks import check_finite, first_bad_index
 from jko.errors import InvalidInput
-from jko.heads.base import AbstractHeads, check_head_matrices, check_head_weights
+from jko.heads.base import AbstractHeads, as_cpu_tensor, check_head_matrices, check_head_weights
 from jko.heads.nodes import NodePath
 from jko.typing import Float, Tensor
 
@@ -46,18 +46,21 @@ class TabulatedHeads(AbstractHeads):
 
     @property
     def t1(self) -> float:
+        """End of the path."""
         return self.nodes.t1
 
     @property
     def moves(self) -> bool:
+        """Whether D(t) may depend on t: it does."""
         return True
 
     def at(self, t: float) -> Float[Tensor, "*batch h d d"]:
+        """Return the matrices at t, linear between the nodes; see `AbstractHeads.at`."""
         return self.nodes.at(t)
 
 
 def _check_times(times: Any) -> list[float]:
-    grid = as_float_tensor(times, "times", dtype=torch.float64).to("cpu")
+    grid = as_cpu_tensor(times, "times", dtype=torch.float64)
     if grid.ndim != 1 or len(grid) < 2:
         raise InvalidInput(
             f"times must have shape (K,) with K >= 2, got {tuple(grid.shape)}; heads that do not move are ConstantHeads"
