@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,13 +28,15 @@ _FLOATS = (torch.float32, torch.float64)
 
 
 def as_float_tensor(value: Any, name: str, *, dtype: torch.dtype | None = None, copy: bool = True) -> Tensor:
-    """Turn `value` into a detached floating tensor; integers and lists become float64.
+    """Turn `value` into a detached floating tensor; integers and lists of numbers become float64.
 
     Raises:
         InvalidInput: for complex, boolean, half-precision or non-numeric input.
     """
     try:
-        tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value)
+        # Through NumPy, where a list of floats is float64: torch would round it to its default precision, and it
+        # warns of read-only arrays and refuses negative strides.
+        tensor = value.detach() if isinstance(value, Tensor) else torch.from_numpy(np.array(value, order="C"))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"{name} must be an array of numbers, got {type(value).__name__}: {error}") from None
     if tensor.dtype == torch.bool or tensor.is_complex():
@@ -82,24 +86,28 @@ def check_simplex(weights: Tensor, name: str, *, tolerance: float | None = None)
         raise InvalidInput(f"{name} sum to {value:.10g}, not 1; divide them by their sum if that is what you mean")
 
 
-def check_positive(value: float, name: str, *, zero: bool = False) -> float:
+def check_positive(value: Any, name: str, *, zero: bool = False) -> float:
     """Return `value` as a float if it is finite and positive (or zero, where allowed)."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         raise InvalidInput(f"{name} must be a number, got {value!r}") from None
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise InvalidInput(f"{name} must be {'at least 0' if zero else 'positive'} and finite, got {value!r}")
     return number
 
 
-def check_integer(value: int, name: str, *, least: int) -> int:
-    """Return `value` as an int if it is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) and not (isinstance(value, float) and value.is_integer()):
-        raise InvalidInput(f"{name} must be a whole number, got {value!r}")
-    if value < least:
+def check_integer(value: Any, name: str, *, least: int) -> int:
+    """Return `value` as an int if it is a whole number of at least `least`, of any integer type or a whole float."""
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        number = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
+    except TypeError:
+        raise InvalidInput(f"{name} must be a whole number, got {value!r}") from None
+    if number < least:
         raise InvalidInput(f"{name} must be at least {least}, got {value!r}")
-    return int(value)
+    return number
 
 
 def check_sign(sign: int) -> int:
@@ -113,7 +121,7 @@ def check_finite_number(value: float, name: str) -> float:
     """Return `value` as a float if it is a finite number of any sign."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         raise InvalidInput(f"{name} must be a number, got {value!r}") from None
     if not math.isfinite(number):
         raise InvalidInput(f"{name} must be finite, got {value!r}")

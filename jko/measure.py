@@ -76,12 +76,17 @@ class ParticleMeasure:
         return ParticleMeasure(self.points.to(device=device, dtype=dtype), self.weights.to(device=device))
 
     def moved(self, points: Tensor) -> ParticleMeasure:
-        """Return the measure with the same weights at new `points` of the same shape."""
+        """Return the measure with the same weights at new `points` of the same shape, dtype and device."""
         if points.shape != self.points.shape:
             raise InvalidInput(f"points of shape {tuple(points.shape)} cannot replace {tuple(self.points.shape)}")
+        if points.dtype != self.dtype or points.device != self.device:
+            raise InvalidInput(
+                f"points are {points.dtype} on {points.device}, the measure is {self.dtype} on {self.device}; "
+                "convert them first"
+            )
         check_finite(points, "points")
         measure = object.__new__(ParticleMeasure)
-        object.__setattr__(measure, "points", points.detach().clone())
+        object.__setattr__(measure, "points", points.detach().clone(memory_format=torch.contiguous_format))
         object.__setattr__(measure, "weights", self.weights)
         return measure
 
