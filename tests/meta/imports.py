@@ -64,7 +64,7 @@ def find_imports(modules: Iterable[Module], root: str = "jko") -> set[Import]:
                 parts = target.split(".")
                 chain = [".".join(parts[:k]) for k in range(2, len(parts) + 1)] if parts[0] == root else []
                 for name in chain:
-                    is_around = module.name.startswith(f"{name}.") and name != target
+                    is_around = f"{module.name}.".startswith(f"{name}.") and name != target
                     if name in names and not is_around:
                         found.add(Import(module.name, name, deferred))
     return found

@@ -139,18 +139,44 @@ def find_calls(modules: Iterable[Module], name: str) -> list[str]:
     ]
 
 
+def _inherited_docstrings(modules: Iterable[Module]) -> dict[str, set[str]]:
+    """Class name -> methods that it or a base class documents."""
+    bases: dict[str, list[str]] = {}
+    documented: dict[str, set[str]] = {}
+    for _, node in _classes(modules):
+        bases[node.name] = [last_name(base) for base in node.bases]
+        documented[node.name] = {
+            item.name for item in node.body if isinstance(item, _Function) and ast.get_docstring(item) is not None
+        }
+
+    def collect(name: str) -> set[str]:
+        return documented.get(name, set()).union(*(collect(base) for base in bases.get(name, [])))
+
+    return {name: collect(name) for name in bases}
+
+
 def find_undocumented(modules: Iterable[Module]) -> list[str]:
-    """Public modules, classes, functions and methods without a docstring."""
+    """Public modules, classes, functions and methods without a docstring.
+
+    A method that implements a documented contract inherits its docstring, as `inspect.getdoc` sees it.
+    """
+    modules = list(modules)
+    inherited = _inherited_docstrings(modules)
 
     def visit(node: ast.Module | ast.ClassDef, where: str) -> Iterator[str]:
         if ast.get_docstring(node) is None:
             yield where
+        from_bases = inherited[node.name] if isinstance(node, ast.ClassDef) else set()
         for item in node.body:
             if not isinstance(item, _Function | ast.ClassDef) or item.name.startswith("_"):
                 continue
             if isinstance(item, ast.ClassDef):
                 yield from visit(item, f"{where}.{item.name}")
-            elif not _decorator_names(item) & {"overload", "setter"} and ast.get_docstring(item) is None:
+            elif (
+                ast.get_docstring(item) is None
+                and item.name not in from_bases
+                and not _decorator_names(item) & {"overload", "setter"}
+            ):
                 yield f"{where}.{item.name}"
 
     return [f"{name} has no docstring" for module in modules for name in visit(module.tree, module.name)]

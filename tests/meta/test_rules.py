@@ -98,16 +98,10 @@ def test_subclass_rule_fails_on_a_concrete_base():
 
 
 def test_override_rule_fails_on_an_implemented_method():
-    text = """
-        class AbstractA(ABC):
-            @abstractmethod
-            def f(self): ...
-            def g(self): ...
-        class A(AbstractA):
-            def f(self): ...
-    """
-    assert not find_overridden(_modules(text))
-    assert find_overridden(_modules(text + "            def g(self): ...\n"))
+    base = "class AbstractA(ABC):\n    @abstractmethod\n    def f(self): ...\n    def g(self): ...\n"
+    derived = "class A(AbstractA):\n    def f(self): ...\n"
+    assert not find_overridden(_modules(base + derived))
+    assert find_overridden(_modules(base + derived + "    def g(self): ...\n"))
 
 
 def test_call_rule_fails_on_a_call():
@@ -127,6 +121,15 @@ def test_call_rule_fails_on_a_call():
 )
 def test_docstring_rule_fails_on(text):
     assert len(find_undocumented(_modules(text))) == 1
+
+
+def test_docstring_rule_looks_into_the_contract():
+    base = (
+        '"""Doc."""\nclass AbstractA(ABC):\n    """Doc."""\n    @abstractmethod\n    def f(self):\n        """Doc."""\n'
+    )
+    derived = 'class A(AbstractA):\n    """Doc."""\n    def f(self): ...\n'
+    assert not find_undocumented(_modules(base + derived))
+    assert find_undocumented(_modules(base + derived + "    def g(self): ...\n"))
 
 
 def test_docstring_rule_leaves_private_names_alone():
