@@ -1,0 +1,45 @@
+"""Checks and small helpers that every scheme shares."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from jko.checks import check_positive
+from jko.errors import InvalidInput
+from jko.flows import AbstractFlow
+from jko.measure import ParticleMeasure
+from jko.schemes.base import StepState
+
+__all__ = ["check_step", "start_state"]
+
+
+def check_step(
+    flow: AbstractFlow, measure: ParticleMeasure, t: float, tau: float, state: StepState | None
+) -> StepState:
+    """Validate the arguments of a step and return the state at its start (a pass only where none was given)."""
+    if not isinstance(measure, ParticleMeasure):
+        raise InvalidInput(f"measure must be a ParticleMeasure, got {type(measure).__name__}")
+    if measure.batch_shape:
+        raise InvalidInput(
+            f"a step takes one measure, got a batch of shape {tuple(measure.batch_shape)}; loop over its members"
+        )
+    check_positive(tau, "tau")
+    if not math.isfinite(t):
+        raise InvalidInput(f"t must be finite, got {t!r}")
+    if state is None:
+        return start_state(flow, measure, t)
+    given = state.flow_state
+    if given.measure is not measure and not torch.equal(given.measure.points, measure.points):
+        raise InvalidInput("the state belongs to another measure; pass the state that came with this one, or None")
+    if given.t != t:
+        raise InvalidInput(f"the state belongs to t = {given.t!r}, the step starts at {t!r}")
+    return state
+
+
+def start_state(flow: AbstractFlow, measure: ParticleMeasure, t: float) -> StepState:
+    """Return the state at (measure, t): one pass."""
+    flow.manifold.check(measure.points)
+    with torch.no_grad():
+        return StepState(flow.state(measure, t))

@@ -1,0 +1,90 @@
+"""The contract of a minimizer: from the trial at xi = 0 to a trial that meets the tolerance, or a status."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from jko.checks import check_positive
+from jko.errors import InvalidInput
+from jko.schemes.objective import StepProblem, Trial
+from jko.status import Status
+
+__all__ = ["AbstractMinimizer", "Minimization", "check_rtol", "default_rtol", "judge"]
+
+_CUT_FRACTION = 1.0 - 1e-6
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Minimization:
+    """Outcome of a minimization.
+
+    Attributes:
+        status: SUCCESS only for a trial that meets the tolerance, descends, and stays short of the cut locus.
+        trial: the best trial found.
+        passes: passes over the pairs that it took, the one at xi = 0 not counted.
+        detail: particulars of a failure.
+    """
+
+    status: Status
+    trial: Trial
+    passes: int
+    detail: str = ""
+
+
+class AbstractMinimizer(ABC):
+    """Minimizes the objective of one step. Every minimizer is judged by the same residual, see `judge`."""
+
+    @abstractmethod
+    def tolerance(self, dtype: torch.dtype) -> float:
+        """Return the relative residual that counts as solved in this precision."""
+
+    @abstractmethod
+    def minimize(self, problem: StepProblem, origin: Trial, guess: Tensor | None = None) -> Minimization:
+        """Minimize, starting from `guess` (G, n, d) or, without one, from the explicit displacement.
+
+        Args:
+            problem: the step.
+            origin: the trial at xi = 0, whose pass the caller has paid for.
+            guess: tangent displacements to start from.
+        """
+
+
+def default_rtol(dtype: torch.dtype) -> float:
+    """Return the default relative residual: 1e-8 in float64, 1e-5 in float32."""
+    return 1e-5 if dtype == torch.float32 else 1e-8
+
+
+def check_rtol(rtol: float | None) -> float | None:
+    """Return a relative tolerance in (0, 1), or None for the default of the precision."""
+    if rtol is None:
+        return None
+    if check_positive(rtol, "rtol") >= 1:
+        raise InvalidInput(f"rtol is relative and must be below 1, got {rtol!r}")
+    return float(rtol)
+
+
+def judge(problem: StepProblem, origin: Trial, trial: Trial) -> tuple[Status, str]:
+    """Decide whether a trial is the result of the step: residual, finiteness, |xi| < pi, and J(x) <= J(y) per group.
+
+    A tiny residual alone is not enough: beyond the cut locus the tangent cost is no distance, and a point of larger
+    objective than the old measure is no minimizer.
+    """
+    if not trial.finite:
+        return Status.NON_FINITE, "the objective or its gradient is not finite"
+    if trial.residual > problem.rtol:
+        return Status.NOT_CONVERGED, f"relative residual {trial.residual:.3g} above rtol = {problem.rtol:.3g}"
+    largest = float(trial.xi.square().sum(-1).amax().sqrt())
+    if largest >= _CUT_FRACTION * problem.manifold.injectivity_radius:
+        return Status.BEYOND_CUT_LOCUS, f"largest displacement {largest:.6g}"
+    eps = float(torch.finfo(problem.measure.dtype).eps)
+    for old, new in zip(origin.objective, trial.objective, strict=True):
+        rise = new - old
+        if rise > 32 * eps * (abs(old) + abs(new)):
+            return Status.NO_DESCENT, f"objective rises by {rise:.3g} from {old:.6g}"
+    return Status.SUCCESS, ""

@@ -1,0 +1,237 @@
+"""Trust-region Newton with exact Hessian products: the fallback that large steps need."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from jko.checks import check_integer
+from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, check_rtol, default_rtol, judge
+from jko.schemes.objective import StepProblem, Trial
+
+__all__ = ["TrustNewton"]
+
+_Vector = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class TrustNewton(AbstractMinimizer):
+    """SciPy's `trust-ncg` (Steihaug 1983) in tangent coordinates scaled by (tau / (w b))^(1/2), then MINRES-Newton.
+
+    In these coordinates the transport term is |z|^2 / 2. The ratio test of the trust region drowns in rounding near
+    1e-8, so the end game is Newton's method with MINRES (Paige and Saunders 1975), accepted on the residual.
+    Tracers (w = 0) do not act on the others: they are solved after them, with the others fixed.
+
+    Args:
+        rtol: relative residual that counts as solved; None means 1e-8 in float64 and 1e-5 in float32.
+        max_passes: passes over the pairs before it gives up.
+    """
+
+    rtol: float | None
+    max_passes: int
+
+    def __init__(self, rtol: float | None = None, *, max_passes: int = 2000) -> None:
+        object.__setattr__(self, "rtol", check_rtol(rtol))
+        object.__setattr__(self, "max_passes", check_integer(max_passes, "max_passes", least=1))
+
+    def tolerance(self, dtype: torch.dtype) -> float:
+        return default_rtol(dtype) if self.rtol is None else self.rtol
+
+    def minimize(self, problem: StepProblem, origin: Trial, guess: Tensor | None = None) -> Minimization:
+        search = _Search(problem, self.max_passes)
+        start = origin if guess is None else search.evaluate(guess)
+        if not start.finite:
+            start = origin
+        trial = start
+        tracers = problem.measure.weights == 0
+        try:
+            trial = search.solve(start, ~tracers)
+            if bool(tracers.any()):
+                trial = search.solve(trial, tracers)
+        except _OutOfPasses as stop:
+            trial = stop.trial if stop.trial.residual < trial.residual else trial
+        status, detail = judge(problem, origin, trial)
+        return Minimization(status, trial, search.passes, detail)
+
+
+class _OutOfPasses(Exception):
+    """The budget of passes is spent; carries the best trial."""
+
+    def __init__(self, trial: Trial) -> None:
+        Exception.__init__(self, "out of passes")
+        self.trial = trial
+
+
+@dataclass(slots=True, eq=False)
+@final
+class _Search:
+    """Counts passes and keeps the best trial over both phases."""
+
+    problem: StepProblem
+    max_passes: int
+    passes: int = 0
+    best: Trial | None = field(default=None)
+
+    def evaluate(self, xi: Tensor) -> Trial:
+        self._pay()
+        trial = self.problem.evaluate(xi)
+        if self.best is None or trial.residual < self.best.residual:
+            self.best = trial
+        return trial
+
+    def hessian_product(self, trial: Trial, eta: Tensor) -> Tensor:
+        self._pay()
+        return self.problem.hessian_product(trial, eta)
+
+    def _pay(self) -> None:
+        if self.passes >= self.max_passes and self.best is not None:
+            raise _OutOfPasses(self.best)
+        self.passes += 1
+
+    def solve(self, start: Trial, moving: Tensor) -> Trial:
+        """Move the particles marked in `moving`, first by the trust region, then by Newton steps."""
+        chart = _Chart.at(self.problem, start, moving)
+        trial = _trust_region(self, chart, start)
+        return _newton(self, chart, trial)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chart:
+    """Scaled tangent coordinates z of the moving particles around a base displacement of the others."""
+
+    problem: StepProblem
+    base: Tensor
+    moving: Tensor
+    basis: Tensor
+    scale: Tensor
+    masses: Tensor
+
+    @staticmethod
+    def at(problem: StepProblem, start: Trial, moving: Tensor) -> _Chart:
+        weights = problem.measure.weights.to(torch.float64)[moving]
+        masses = torch.where(weights > 0, weights, 1.0 / moving.sum())
+        scale = (problem.tau / (masses * problem.mobility.to(torch.float64)[:, moving])).sqrt()
+        basis = problem.manifold.tangent_basis(problem.measure.points[moving].to(torch.float64))
+        return _Chart(problem, start.xi.clone(), moving, basis, scale, masses)
+
+    def displacement(self, z: _Vector) -> Tensor:
+        """Return the full displacement (G, n, d) at coordinates z."""
+        xi = self.base.clone()
+        xi[:, self.moving] = self.tangent(z)[:, self.moving]
+        return xi
+
+    def tangent(self, z: _Vector) -> Tensor:
+        """Return the tangent vectors (G, n, d) with coordinates z, zero at the particles that rest."""
+        groups, (count, _, rank) = self.base.shape[0], self.basis.shape
+        columns = torch.from_numpy(z).to(self.basis).reshape(groups, count, rank, 1)
+        vectors = (self.basis @ columns)[..., 0] * self.scale[..., None]
+        full = torch.zeros_like(self.base)
+        full[:, self.moving] = vectors.to(self.base.dtype)
+        return full
+
+    def coordinates(self, xi: Tensor) -> _Vector:
+        """Return the coordinates of the moving part of a displacement."""
+        return self._components(xi, self.scale.reciprocal())
+
+    def gradient(self, field: Tensor) -> _Vector:
+        """Return the gradient in z that belongs to a field per unit mass, such as the stationarity."""
+        return self._components(field, self.masses * self.scale)
+
+    def _components(self, vectors: Tensor, factor: Tensor) -> _Vector:
+        part = vectors[:, self.moving].to(torch.float64)
+        columns = (self.basis.mT @ part[..., None])[..., 0] * factor[..., None]
+        flat: _Vector = columns.flatten().cpu().numpy()
+        return flat
+
+    def objective(self, trial: Trial) -> float:
+        """Return the sum of the objectives of the groups, or for tracers of their potentials."""
+        if not trial.finite:
+            return math.inf
+        if bool((self.problem.measure.weights[self.moving] > 0).all()):
+            return math.fsum(trial.objective)
+        cost = (trial.xi.to(torch.float64).square().sum(-1) * self.problem.mobility)[:, self.moving]
+        values = trial.potential[:, self.moving].to(torch.float64) + cost / (2 * self.problem.tau)
+        return float((values * self.masses).sum())
+
+
+def _trust_region(search: _Search, chart: _Chart, start: Trial) -> Trial:
+    from scipy.optimize import minimize
+
+    problem = search.problem
+    seen: dict[bytes, Trial] = {}
+
+    def trial_at(z: _Vector) -> Trial:
+        key = z.tobytes()
+        if key not in seen:
+            seen[key] = search.evaluate(chart.displacement(z))
+            while len(seen) > 3:
+                del seen[next(iter(seen))]
+        return seen[key]
+
+    def objective(z: _Vector) -> tuple[float, _Vector]:
+        trial = trial_at(z)
+        if not trial.finite:
+            return math.inf, np.zeros_like(z)
+        return chart.objective(trial), chart.gradient(problem.stationarity(trial))
+
+    def product(z: _Vector, direction: _Vector) -> _Vector:
+        return chart.gradient(search.hessian_product(trial_at(z), chart.tangent(direction)))
+
+    z0 = chart.coordinates(start.xi)
+    seen[z0.tobytes()] = start
+    _, gradient = objective(z0)
+    radius = max(float(np.linalg.norm(gradient)), 1e-300)
+    options: dict[str, Any] = {
+        "gtol": 0.1 * problem.rtol * max(float(np.linalg.norm(gradient)), 1e-300),
+        "initial_trust_radius": radius,
+        "max_trust_radius": 1e6 * radius,
+        "maxiter": 200,
+    }
+
+    class _Done(Exception):
+        """Raised by the callback when the residual is met."""
+
+    def finished(z: _Vector) -> None:
+        if trial_at(z).residual <= problem.rtol:
+            raise _Done
+
+    try:
+        result = minimize(
+            objective, z0, method="trust-ncg", jac=True, hessp=product, callback=finished, options=options
+        )
+        return trial_at(result.x)
+    except _Done:
+        return next(trial for trial in reversed(list(seen.values())) if trial.residual <= problem.rtol)
+
+
+def _newton(search: _Search, chart: _Chart, trial: Trial) -> Trial:
+    from scipy.sparse.linalg import LinearOperator, minres
+
+    problem = search.problem
+    for _ in range(20):
+        if trial.residual <= problem.rtol or not trial.finite:
+            break
+        right = -chart.gradient(problem.stationarity(trial))
+        current = trial
+
+        def product(direction: _Vector, current: Trial = current) -> _Vector:
+            return chart.gradient(search.hessian_product(current, chart.tangent(direction.ravel())))
+
+        operator = LinearOperator((right.size, right.size), matvec=product, dtype=np.float64)
+        step, _ = minres(operator, right, rtol=1e-3, maxiter=200)
+        z = chart.coordinates(trial.xi)
+        candidate = search.evaluate(chart.displacement(z + step))
+        if not candidate.residual < trial.residual:
+            break
+        trial = candidate
+    return trial
+
+

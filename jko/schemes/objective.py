@@ -1,0 +1,164 @@
+"""The objective of one minimizing-movement step in the tangent space at the old measure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from jko.energies import AbstractEnergy, Evaluation, HeadEvaluation
+from jko.manifolds import AbstractManifold
+from jko.measure import ParticleMeasure
+
+__all__ = ["StepProblem", "Trial"]
+
+_RESIDUAL_FLOOR = 30.0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """One point of the minimization with everything that its pass gave.
+
+    Axes: G groups (1, or H heads of a lifted metric, each minimizing its own objective), n particles, d coordinates.
+
+    Attributes:
+        xi: tangent displacements at y, shape (G, n, d).
+        points: Exp_y(xi), shape (G, n, d).
+        ambient: ambient gradient of the energy there, per unit mass, shape (G, n, d).
+        pull: (d Exp_y)^* of the ambient gradient, tangent at y, shape (G, n, d).
+        potential: first variation at the points, shape (G, n).
+        energy: s E of each group, a list of G numbers.
+        objective: s E + W^2 / (2 tau) of each group.
+        residual: relative first-order residual, the largest over groups and tracers; inf where anything is not finite.
+        evaluation: the evaluation at the points (G = 1 of a metric that is not lifted), else None.
+    """
+
+    xi: Tensor
+    points: Tensor
+    ambient: Tensor
+    pull: Tensor
+    potential: Tensor
+    energy: list[float]
+    objective: list[float]
+    residual: float
+    evaluation: Evaluation | None
+
+    @property
+    def finite(self) -> bool:
+        """Whether every number of this trial is finite."""
+        return math.isfinite(self.residual)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class StepProblem:
+    """Minimize sE(Exp_y xi, t) + sum_i w_i b_i |xi_i|^2 / (2 tau) over tangent vectors xi at y.
+
+    For a lifted metric head h minimizes sE_h with b = m_h, all heads side by side.
+
+    Attributes:
+        energy: the energy.
+        manifold: the manifold.
+        measure: y = u^{k-1}.
+        t: END time t_k of the step.
+        tau: step size.
+        mobility: b at y, shape (G, n), frozen over the step.
+        lifted: whether each group is a head with its own cloud.
+        rtol: the relative residual that counts as solved; it sets the rounding floor of the residual.
+    """
+
+    energy: AbstractEnergy
+    manifold: AbstractManifold
+    measure: ParticleMeasure
+    t: float
+    tau: float
+    mobility: Tensor
+    lifted: bool
+    rtol: float
+
+    def evaluate(self, xi: Tensor) -> Trial:
+        """Return the trial at xi, shape (G, n, d): ONE pass over the pairs."""
+        y = self.measure.points
+        points = self.manifold.exp(y, xi)
+        if not bool(torch.isfinite(points).all()):
+            return self._broken(xi, points)
+        if self.lifted:
+            heads = self.energy.evaluate_heads(points, self.measure.weights, self.t)
+            return self.from_heads(xi, points, heads)
+        return self.from_evaluation(xi, points, self.energy.evaluate(self.measure.moved(points[0]), self.t))
+
+    def from_heads(self, xi: Tensor, points: Tensor, heads: HeadEvaluation) -> Trial:
+        """Return the trial at xi from an evaluation of the heads that is already at hand."""
+        return self._trial(xi, points, heads.gradient, heads.first_variation, heads.energy, None)
+
+    def from_evaluation(self, xi: Tensor, points: Tensor, evaluation: Evaluation) -> Trial:
+        """Return the trial at xi from an evaluation at its points that is already at hand."""
+        gradient, potential = evaluation.gradient[None], evaluation.first_variation[None]
+        return self._trial(xi, points, gradient, potential, evaluation.value[None], evaluation)
+
+    def fixed_point(self, trial: Trial) -> Tensor:
+        """Return -(tau / b) (d Exp_y)^* grad, the map whose fixed points are the stationary displacements."""
+        return trial.pull * (-self.tau / self.mobility)[..., None]
+
+    def stationarity(self, trial: Trial) -> Tensor:
+        """Return b xi / tau + (d Exp_y)^* grad per unit mass, shape (G, n, d): zero at a minimizer."""
+        return trial.xi * (self.mobility / self.tau)[..., None] + trial.pull
+
+    def hessian_product(self, trial: Trial, eta: Tensor) -> Tensor:
+        """Return the derivative of `stationarity` along the tangent eta, shape (G, n, d): exact, one pass."""
+        y = self.measure.points
+        moving = self.manifold.exp_differential(y, trial.xi, eta)
+        if self.lifted:
+            bent = self.energy.hessian_product_heads(trial.points, self.measure.weights, self.t, moving)
+        else:
+            moved = self.measure.moved(trial.points[0])
+            bent = self.energy.hessian_product(moved, self.t, moving[0])[None]
+        pulled = self.manifold.exp_adjoint(y, trial.xi, bent)
+        curved = self.manifold.exp_adjoint_derivative(y, trial.xi, trial.ambient, eta)
+        return eta * (self.mobility / self.tau)[..., None] + pulled + curved
+
+    def _trial(
+        self,
+        xi: Tensor,
+        points: Tensor,
+        ambient: Tensor,
+        potential: Tensor,
+        energy: Tensor,
+        evaluation: Evaluation | None,
+    ) -> Trial:
+        pull = self.manifold.exp_adjoint(self.measure.points, xi, ambient)
+        cost = xi * (self.mobility / self.tau)[..., None]
+        rows = torch.stack([cost + pull, cost, pull, ambient]).to(torch.float64).square().sum(-1)
+        weights = self.measure.weights.to(torch.float64)
+        inverse = self.mobility.to(torch.float64).reciprocal()
+        norms = [(rows * (weights * inverse)).sum(-1).sqrt()]
+        tracer = weights == 0
+        if bool(tracer.any()):
+            norms.append((rows * (tracer * inverse)).sum(-1).sqrt())
+        movement = (weights * rows[1] * inverse).sum(-1) * (self.tau / 2)
+        groups = energy.shape[0]
+        flat = torch.cat([torch.cat(norms, -1).flatten(), energy.to(torch.float64), movement]).tolist()
+        energies, costs = flat[-2 * groups : -groups], flat[-groups:]
+        columns = len(norms) * groups
+        residual = max(self._relative(*flat[k : 4 * columns : columns]) for k in range(columns))
+        objective = [e + c for e, c in zip(energies, costs, strict=True)]
+        if not all(math.isfinite(value) for value in objective):
+            residual = math.inf
+        return Trial(xi, points, ambient, pull, potential, energies, objective, residual, evaluation)
+
+    def _relative(self, defect: float, cost: float, force: float, ambient: float) -> float:
+        """Relative error of the displacement; a stationary state must not chase the rounding of its gradient."""
+        if not math.isfinite(defect) or not math.isfinite(ambient):
+            return math.inf
+        eps = float(torch.finfo(self.measure.dtype).eps)
+        scale = max(cost, force, _RESIDUAL_FLOOR * eps / self.rtol * ambient)
+        return defect / scale if scale > 0 else 0.0
+
+    def _broken(self, xi: Tensor, points: Tensor) -> Trial:
+        nan = torch.full_like(xi, math.nan)
+        groups = [math.nan] * xi.shape[0]
+        return Trial(xi, points, nan, nan, nan[..., 0], groups, groups, math.inf, None)
