@@ -13,7 +13,7 @@ from jko.checks import check_integer, check_positive
 from jko.errors import InvalidInput
 from jko.typing import Float, Tensor
 
-__all__ = ["Purpose", "stream", "symmetric_increments"]
+__all__ = ["Purpose", "check_word", "stream", "symmetric_increments"]
 
 _WORD = 2**32
 
