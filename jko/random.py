@@ -86,7 +86,7 @@ def symmetric_increments(
 
 def check_word(value: Any, name: str) -> int:
     """Return `value` as an int if it is a whole number in [0, 2^32)."""
-    number = check_integer(int(value) if isinstance(value, np.integer) else value, name, least=0)
+    number = check_integer(value, name, least=0)
     if number >= _WORD:
         raise InvalidInput(f"{name} must be below 2^32 = {_WORD}, got {value!r}")
     return number

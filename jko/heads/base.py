@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import math
 from typing import Any, final
 
-import numpy as np
 import torch
 
 from jko.checks import as_float_tensor, check_finite, check_simplex, simplex_tolerance
 from jko.errors import InvalidInput
 from jko.typing import Float, Tensor
 
-__all__ = ["AbstractHeads", "as_cpu_tensor", "check_head_matrices", "check_head_weights", "check_time"]
+__all__ = ["AbstractHeads", "check_head_matrices", "check_head_weights", "check_time"]
 
 
 class AbstractHeads(abc.ABC):
@@ -67,26 +65,13 @@ class AbstractHeads(abc.ABC):
         return self.at(0.0).shape[-1]
 
 
-def as_cpu_tensor(value: Any, name: str, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a detached floating copy on the CPU, whatever torch's default precision and device are.
-
-    Raises:
-        InvalidInput: for complex, boolean, half-precision or non-numeric input.
-    """
-    if not isinstance(value, Tensor):
-        # torch would round the numbers of a list to its default precision; NumPy keeps them.
-        with contextlib.suppress(TypeError, ValueError, RuntimeError):
-            value = torch.from_numpy(np.array(value, order="C"))
-    return as_float_tensor(value, name, dtype=dtype).to("cpu")
-
-
 def check_head_matrices(value: Any, name: str, *, batched: bool = False) -> Tensor:
     """Return a float64 copy on the CPU of finite square matrices of shape (H, d, d), or (*batch, H, d, d).
 
     Raises:
         InvalidInput: for another shape, no heads, or non-finite entries.
     """
-    matrices = as_cpu_tensor(value, name, dtype=torch.float64)
+    matrices = as_float_tensor(value, name, dtype=torch.float64).to("cpu")
     shape = tuple(matrices.shape)
     form = "(*batch, H, d, d)" if batched else "(H, d, d)"
     if matrices.ndim == 2:
@@ -109,7 +94,7 @@ def check_head_weights(value: Any, num_heads: int) -> Tensor | None:
     """
     if value is None:
         return None
-    weights = as_cpu_tensor(value, "head_weights")
+    weights = as_float_tensor(value, "head_weights").to("cpu")
     if tuple(weights.shape) != (num_heads,):
         raise InvalidInput(f"head_weights have shape {tuple(weights.shape)}; for {num_heads} heads: ({num_heads},)")
     check_simplex(weights, "head_weights", tolerance=simplex_tolerance(weights.dtype))

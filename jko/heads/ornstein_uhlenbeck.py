@@ -8,9 +8,9 @@ from typing import Any, final
 
 import torch
 
-from jko.checks import check_finite, check_positive
+from jko.checks import as_float_tensor, check_finite, check_positive
 from jko.errors import InvalidInput
-from jko.heads.base import AbstractHeads, as_cpu_tensor, check_head_matrices, check_head_weights
+from jko.heads.base import AbstractHeads, check_head_matrices, check_head_weights
 from jko.heads.nodes import NodePath, uniform_times
 from jko.random import check_word, symmetric_increments
 from jko.typing import Float, Tensor
@@ -181,7 +181,7 @@ def _check_mean(mean: Any, initial: Tensor) -> Tensor:
     d = initial.shape[-1]
     if mean is None:
         return torch.eye(d, dtype=torch.float64, device="cpu")
-    target = as_cpu_tensor(mean, "mean", dtype=torch.float64)
+    target = as_float_tensor(mean, "mean", dtype=torch.float64).to("cpu")
     if tuple(target.shape) not in ((d, d), tuple(initial.shape)):
         raise InvalidInput(
             f"mean has shape {tuple(target.shape)}; for D0 of shape {tuple(initial.shape)} it must have shape "
@@ -192,7 +192,7 @@ def _check_mean(mean: Any, initial: Tensor) -> Tensor:
 
 
 def _check_increments(dW_sym: Any, initial: Tensor) -> Tensor:
-    noise = as_cpu_tensor(dW_sym, "dW_sym", dtype=torch.float64)
+    noise = as_float_tensor(dW_sym, "dW_sym", dtype=torch.float64).to("cpu")
     if noise.ndim != 4 or len(noise) == 0 or noise.shape[1:] != initial.shape:
         raise InvalidInput(
             f"dW_sym has shape {tuple(noise.shape)}; for D0 of shape {tuple(initial.shape)} it must have shape "

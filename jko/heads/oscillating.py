@@ -9,9 +9,9 @@ from typing import Any, final
 
 import torch
 
-from jko.checks import check_finite, check_positive
+from jko.checks import as_float_tensor, check_finite, check_positive
 from jko.errors import InvalidInput
-from jko.heads.base import AbstractHeads, as_cpu_tensor, check_head_matrices, check_head_weights
+from jko.heads.base import AbstractHeads, check_head_matrices, check_head_weights
 from jko.heads.nodes import NodePath, uniform_times
 from jko.typing import Float, Tensor
 
@@ -123,7 +123,7 @@ def _check_phases(phases: Any, num_heads: int) -> Tensor:
         if phases == "spread":
             return torch.arange(num_heads, dtype=torch.float64, device="cpu") * (2 * math.pi / num_heads)
         raise InvalidInput(f'phases must be "spread", "shared" or a tensor of shape ({num_heads},), got {phases!r}')
-    angles = as_cpu_tensor(phases, "phases", dtype=torch.float64)
+    angles = as_float_tensor(phases, "phases", dtype=torch.float64).to("cpu")
     if tuple(angles.shape) != (num_heads,):
         raise InvalidInput(f"phases have shape {tuple(angles.shape)}; for {num_heads} heads: ({num_heads},)")
     check_finite(angles, "phases")

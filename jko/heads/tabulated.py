@@ -7,9 +7,9 @@ from typing import Any, final
 
 import torch
 
-from jko.checks import check_finite, first_bad_index
+from jko.checks import as_float_tensor, check_finite, first_bad_index
 from jko.errors import InvalidInput
-from jko.heads.base import AbstractHeads, as_cpu_tensor, check_head_matrices, check_head_weights
+from jko.heads.base import AbstractHeads, check_head_matrices, check_head_weights
 from jko.heads.nodes import NodePath
 from jko.typing import Float, Tensor
 
@@ -60,7 +60,7 @@ class TabulatedHeads(AbstractHeads):
 
 
 def _check_times(times: Any) -> list[float]:
-    grid = as_cpu_tensor(times, "times", dtype=torch.float64)
+    grid = as_float_tensor(times, "times", dtype=torch.float64).to("cpu")
     if grid.ndim != 1 or len(grid) < 2:
         raise InvalidInput(
             f"times must have shape (K,) with K >= 2, got {tuple(grid.shape)}; heads that do not move are ConstantHeads"
