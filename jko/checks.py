@@ -110,7 +110,7 @@ def check_integer(value: Any, name: str, *, least: int) -> int:
     return number
 
 
-def check_sign(sign: int) -> int:
+def check_sign(sign: Any) -> int:
     """Return `sign` if it is +1 (minimize E) or -1 (minimize -E)."""
     if isinstance(sign, bool) or sign not in (1, -1):
         raise InvalidInput(f"sign must be +1 (minimize E) or -1 (minimize -E), got {sign!r}")

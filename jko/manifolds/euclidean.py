@@ -108,5 +108,5 @@ class Euclidean(AbstractManifold):
 
 
 def _expand(v: Tensor, *others: Tensor) -> Tensor:
-    expanded: Tensor = torch.broadcast_tensors(v, *others)[0]  # type: ignore[no-untyped-call]
+    expanded: Tensor = torch.broadcast_tensors(v, *others)[0]
     return expanded
