@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, final
 
@@ -80,6 +80,10 @@ class StepState:
 
     flow_state: FlowState
     memory: Mapping[str, Any] = field(default_factory=dict)
+
+    def at(self, t: float) -> StepState:
+        """Return the state with its time set to the driver's grid, which may differ from t_{k-1} + tau by rounding."""
+        return self if self.flow_state.t == t else replace(self, flow_state=replace(self.flow_state, t=t))
 
 
 class AbstractScheme(ABC):

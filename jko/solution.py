@@ -1,0 +1,175 @@
+"""The result of a run: what was saved, the records, how it ended; saving and loading."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from jko.errors import InvalidInput, RunFolderError
+from jko.measure import ParticleMeasure
+from jko.records import Records
+from jko.status import Failure, Status
+from jko.storage import read_json, read_tensors, write_json, write_tensors
+
+__all__ = ["FORMAT_VERSION", "Solution", "load"]
+
+FORMAT_VERSION = 1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """A run of a scheme along a flow.
+
+    Attributes:
+        times: the saved times, shape (S,), float64.
+        points: the saved particles, shape (S, n, d).
+        weights: particle weights, shape (n,).
+        records: one row per step k = 1..K; state columns at (u^k, t_k), step columns of the step to it.
+        states: the state columns in K + 1 rows, the initial state first.
+        status: how the run ended.
+        failure: where and why it ended early; None for a run that is ok.
+        title: flow and scheme, for figures and tables.
+        config: what made the run, as plain data; saved with it.
+    """
+
+    times: Tensor
+    points: Tensor
+    weights: Tensor
+    records: Records
+    states: Records
+    status: Status
+    failure: Failure | None = None
+    title: str = ""
+    config: MappingProxyType[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def steps(self) -> int:
+        """Number of completed steps."""
+        return len(self.states.t) - 1
+
+    def measure(self, k: int) -> ParticleMeasure:
+        """Return the k-th saved measure; negative k count from the end."""
+        return ParticleMeasure(self.points[k], self.weights)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the run in a few numbers, as plain data."""
+        numbers: dict[str, Any] = {
+            "title": self.title,
+            "status": self.status.value,
+            "advice": self.status.advice,
+            "failure": None if self.failure is None else str(self.failure),
+            "steps": self.steps,
+            "t0": float(self.states.t[0]),
+            "t1": float(self.states.t[-1]),
+        }
+        for name, column in self.states.numeric().items():
+            numbers[f"{name}_final"] = float(column[-1])
+        if self.steps:
+            numbers["evaluations"] = float(self.records.evaluations.sum())
+            for name, reduce in (("residual", torch.amax), ("certified", torch.mean)):
+                if name in self.records:
+                    numbers[name] = float(reduce(self.records[name]))
+        return numbers
+
+    def save(self, folder: str | Path, *, summary: dict[str, Any] | None = None) -> Path:
+        """Write the run into a folder: `run.json`, `summary.json` and safetensors files, each atomically.
+
+        Args:
+            folder: made where it does not exist.
+            summary: further plain data for `summary.json`.
+
+        Raises:
+            RunFolderError: when the folder cannot be written.
+        """
+        path = Path(folder)
+        write_tensors(path / "records.safetensors", self.records.numeric())
+        write_tensors(path / "states.safetensors", self.states.numeric())
+        write_tensors(
+            path / "trajectory.safetensors",
+            {"times": self.times, "points": self.points, "weights": self.weights},
+        )
+        write_tensors(path / "measure.safetensors", {"points": self.points[-1], "weights": self.weights})
+        write_json(path / "summary.json", {**self.summary(), **(summary or {})})
+        failure = self.failure
+        write_json(
+            path / "run.json",
+            {
+                "format": FORMAT_VERSION,
+                "kind": "solution",
+                "title": self.title,
+                "status": self.status.value,
+                "step_status": [status.value for status in self.records["status"]],
+                "failure": None
+                if failure is None
+                else {
+                    "status": failure.status.value,
+                    "step": failure.step,
+                    "t": failure.t,
+                    "detail": failure.detail,
+                },
+                "config": dict(self.config),
+                "versions": versions(),
+            },
+        )
+        return path
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a saved run records."""
+    names = ["jko", "torch", "numpy", "scipy", "pot"]
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def load(folder: str | Path) -> Solution:
+    """Read a run that `Solution.save` or the command line wrote.
+
+    Raises:
+        RunFolderError: naming the file that is missing, truncated or from a newer format.
+    """
+    path = Path(folder)
+    run = read_json(path / "run.json")
+    if not isinstance(run, dict) or run.get("kind") != "solution":
+        raise RunFolderError(f"{path / 'run.json'} does not describe a single run of jko")
+    if run.get("format") != FORMAT_VERSION:
+        raise RunFolderError(
+            f"{path} has format {run.get('format')!r}; this version of jko reads format {FORMAT_VERSION}"
+        )
+    trajectory = read_tensors(path / "trajectory.safetensors")
+    try:
+        failure = run["failure"]
+        return Solution(
+            times=trajectory["times"],
+            points=trajectory["points"],
+            weights=trajectory["weights"],
+            records=_table(path / "records.safetensors", [Status(name) for name in run["step_status"]]),
+            states=_table(path / "states.safetensors", None),
+            status=Status(run["status"]),
+            failure=None
+            if failure is None
+            else Failure(Status(failure["status"]), failure["step"], failure["t"], failure["detail"]),
+            title=run["title"],
+            config=MappingProxyType(run["config"]),
+        )
+    except (KeyError, ValueError, InvalidInput) as error:
+        raise RunFolderError(f"{path / 'run.json'} is incomplete: {error}") from error
+
+
+def _table(path: Path, status: list[Status] | None) -> Records:
+    columns: dict[str, Any] = dict(read_tensors(path))
+    if status is not None:
+        columns["status"] = status
+    return Records(MappingProxyType(columns))

@@ -1,0 +1,53 @@
+"""Conditions that end a run early, with the solution complete up to there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+from jko.checks import check_positive
+from jko.measure import ParticleMeasure
+
+__all__ = ["AbstractStop", "Progressed", "Stationary"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Progressed:
+    """What a stop condition sees after each step.
+
+    Attributes:
+        step: number of the step, from 1.
+        t: time at its end.
+        measure: the new measure.
+        columns: the step's row of the records, by name.
+    """
+
+    step: int
+    t: float
+    measure: ParticleMeasure
+    columns: dict[str, float]
+
+
+class AbstractStop(ABC):
+    """Asked after every step whether the run should end. A plain function of `Progressed` serves as well."""
+
+    @abstractmethod
+    def __call__(self, progressed: Progressed) -> bool:
+        """Return whether to stop here."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Stationary(AbstractStop):
+    """Stop when the metric slope, the square root of the `slope2` column, falls to `slope` or below."""
+
+    slope: float
+
+    def __post_init__(self) -> None:
+        check_positive(self.slope, "slope")
+
+    def __call__(self, progressed: Progressed) -> bool:
+        """Return whether the slope is small enough."""
+        return progressed.columns["slope2"] <= self.slope**2
