@@ -66,7 +66,9 @@ def squared_angle(difference2: Tensor, sum2: Tensor) -> Tensor:
     chord = torch.where(small, 1.0, difference2).sqrt()
     antipodal = sum2 == 0
     cochord = torch.where(antipodal, 0.0, torch.where(antipodal, 1.0, sum2).sqrt())
-    return torch.where(small, _polynomial(_ANGLE, s), (2 * torch.atan2(chord, cochord)).square())
+    # atan2(inf, inf) is pi / 4: the last term hands inf on as NaN.
+    far = (2 * torch.atan2(chord, cochord)).square() + (difference2 - difference2)
+    return torch.where(small, _polynomial(_ANGLE, s), far)
 
 
 def _closed_forms(q: Tensor) -> tuple[Tensor, Tensor]:
