@@ -84,7 +84,7 @@ _HOME: dict[str, str] = {
     "weighted": "",
 }
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604 (keys of a dict are strings)
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:
@@ -107,4 +107,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List what is loaded together with what would be."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -89,7 +89,7 @@ def test_unknown_name_is_an_attribute_error():
 
 
 def test_dir_lists_what_is_not_loaded_yet():
-    assert set(jko.__all__) <= set(dir(jko))
+    assert {*jko.__all__, "__version__"} <= set(dir(jko))
 
 
 def test_version_is_that_of_the_project():
