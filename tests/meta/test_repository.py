@@ -59,6 +59,10 @@ def test_readme_has_the_two_commands_and_the_checks_run_them():
     assert _install_commands(_ci()) == [develop]
 
 
+def test_package_page_shows_the_readme():
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["readme"] == "README.md"
+
+
 def test_command_reader_finds_commands_in_code_blocks_only():
     text = "```sh\npython3 -m venv .venv && x\n```\nRun python3 -m venv yourself."
     assert _install_commands(text) == ["python3 -m venv .venv && x"]
