@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, final
 
 import torch
-from torch import Tensor
 
 from jko.checks import check_integer
 from jko.errors import InvalidInput, SolveFailed
@@ -18,7 +18,7 @@ from jko.grid import time_grid
 from jko.measure import ParticleMeasure
 from jko.progress import AbstractProgress
 from jko.records import Records
-from jko.schemes import AbstractScheme, Step, StepState
+from jko.schemes import AbstractScheme, StepInfo, StepState
 from jko.solution import Solution
 from jko.status import Failure, Status
 from jko.stopping import Progressed
@@ -85,21 +85,22 @@ def solve(
     times = time_grid(t0, t1, scheme.tau)
     stops = (stop,) if callable(stop) else tuple(stop)
     _check(flow, measure, scheme, stops, max_steps)
-    run = _Run.begin(flow, measure, scheme, times, save or Save())
+    run = _Run(flow, scheme, times, save or Save(), [])
+    run.begin(measure)
     if progress is not None:
         progress.start(len(times) - 1, f"{scheme.title}, {flow.title}")
     try:
-        run.loop(stops, progress, max_steps)
+        status, failure = run.loop(stops, progress, max_steps)
     except KeyboardInterrupt:
-        run.end(Status.INTERRUPTED, "")
+        status, failure = run.failed(Status.INTERRUPTED, "")
     finally:
         if progress is not None:
             progress.close()
-    solution = run.solution(config or {})
-    if solution.failure is not None:
-        _log.warning("%s, %s: %s", scheme.title, flow.title, solution.failure)
+    solution = run.solution(status, failure, config or {})
+    if failure is not None:
+        _log.warning("%s, %s: %s", scheme.title, flow.title, failure)
         if throw:
-            raise SolveFailed(str(solution.failure), solution=solution, status=solution.status)
+            raise SolveFailed(str(failure), solution=solution, status=status)
     return solution
 
 
@@ -131,117 +132,107 @@ def _check(
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Row:
+    """One state of a run and the step that led to it.
+
+    `step_columns` is empty for the initial state; `live` is what the next step needs, None in older rows; `kept` is
+    the cloud where the run keeps it.
+    """
+
+    t: float
+    state_columns: Mapping[str, float]
+    step_columns: Mapping[str, float]
+    live: StepState | None
+    kept: ParticleMeasure | None
+
+    @staticmethod
+    def of(t: float, state: StepState, step_columns: Mapping[str, float], *, keep: bool) -> _Row:
+        flow_state = state.flow_state
+        kept = flow_state.measure if keep else None
+        return _Row(t, {"t": t, **flow_state.columns}, step_columns, state.at(t), kept)
+
+    @property
+    def state(self) -> StepState:
+        assert self.live is not None, "only the newest row is live"
+        return self.live
+
+    @property
+    def measure(self) -> ParticleMeasure:
+        return self.state.flow_state.measure
+
+    @property
+    def record(self) -> dict[str, float]:
+        return {**self.state_columns, **self.step_columns}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class _Run:
-    """The evolving part of a run."""
+    """A run in progress: a row is appended whole or not at all, so an interrupt leaves only complete steps."""
 
     flow: AbstractFlow
     scheme: AbstractScheme
     times: list[float]
     save: Save
-    measure: ParticleMeasure
-    state: StepState | None
-    step: int
-    kept_times: list[float]
-    kept_points: list[Tensor]
-    states: list[dict[str, float]]
-    records: list[dict[str, float]]
-    statuses: list[Status]
-    status: Status
-    failure: Failure | None
+    rows: list[_Row]
 
-    @staticmethod
-    def begin(
-        flow: AbstractFlow, measure: ParticleMeasure, scheme: AbstractScheme, times: list[float], save: Save
-    ) -> _Run:
-        state = scheme.start(flow, measure, times[0])
-        first = {"t": times[0], **state.flow_state.columns}
-        return _Run(
-            flow=flow,
-            scheme=scheme,
-            times=times,
-            save=save,
-            measure=measure,
-            state=state,
-            step=0,
-            kept_times=[times[0]],
-            kept_points=[measure.points],
-            states=[first],
-            records=[],
-            statuses=[],
-            status=Status.SUCCESS,
-            failure=None,
-        )
+    def begin(self, measure: ParticleMeasure) -> None:
+        state = self.scheme.start(self.flow, measure, self.times[0])
+        self.rows.append(_Row.of(self.times[0], state, {}, keep=True))
 
     def loop(
         self,
         stops: tuple[Callable[[Progressed], bool], ...],
         progress: AbstractProgress | None,
         max_steps: int | None,
-    ) -> None:
-        if not _finite(self.states[0]):
-            self.end(Status.NON_FINITE, self.flow.explain_non_finite(self.measure, self.times[0]))
-        while self.failure is None and self.step < len(self.times) - 1:
-            if max_steps is not None and self.step >= max_steps:
-                self.end(Status.MAX_STEPS, f"max_steps = {max_steps}")
-                break
-            taken = self._step()
-            if not taken.info.status.ok:
-                self.end(taken.info.status, taken.info.detail)
-                break
-            self._accept(taken)
+    ) -> tuple[Status, Failure | None]:
+        first = self.rows[0]
+        if not all(math.isfinite(value) for value in first.state_columns.values()):
+            detail = self.flow.explain_non_finite(first.measure, first.t)
+            return Status.NON_FINITE, Failure(Status.NON_FINITE, 0, first.t, detail)
+        for k in range(1, len(self.times)):
+            if max_steps is not None and k > max_steps:
+                return self.failed(Status.MAX_STEPS, f"max_steps = {max_steps}")
+            info = self._advance(k)
+            if not info.status.ok:
+                return self.failed(info.status, info.detail)
+            record = self.rows[-1].record
             if progress is not None:
-                progress.update(self.step, self.times[self.step], self.records[-1])
-            seen = Progressed(self.step, self.times[self.step], self.measure, dict(self.records[-1]))
+                progress.update(k, self.times[k], record)
+            seen = Progressed(k, self.times[k], self.rows[-1].measure, record)
             if any(condition(seen) for condition in stops):
-                self.status = Status.STOPPED
-                break
+                return Status.STOPPED, None
+        return Status.SUCCESS, None
 
-    def _step(self) -> Step:
-        t = self.times[self.step]
-        last = self.step == len(self.times) - 2
-        # A full last step keeps tau itself: the difference of two times would differ from it by rounding.
-        rest = self.times[-1] - t
-        tau = rest if last and abs(rest - self.scheme.tau) > 1e-9 * self.scheme.tau else self.scheme.tau
-        return self.scheme.step(self.flow, self.measure, t, tau, self.state)
+    def _advance(self, k: int) -> StepInfo:
+        """Take step k; append its row where it succeeded."""
+        last, t1 = self.rows[-1], self.times[k]
+        # A full step keeps tau itself: the difference of two times would differ from it by rounding.
+        tau, rest = self.scheme.tau, t1 - last.t
+        taken = self.scheme.step(
+            self.flow, last.measure, last.t, tau if abs(rest - tau) <= 1e-9 * tau else rest, last.state
+        )
+        if taken.info.status.ok:
+            self.rows.append(_Row.of(t1, taken.state, taken.info.columns, keep=k % self.save.every == 0))
+            self.rows[-2] = replace(self.rows[-2], live=None)
+        return taken.info
 
-    def _accept(self, taken: Step) -> None:
-        self.step += 1
-        t = self.times[self.step]
-        self.measure = taken.measure
-        self.state = taken.state.at(t)
-        state_columns = {"t": t, **taken.state.flow_state.columns}
-        self.states.append(state_columns)
-        self.records.append({**state_columns, **taken.info.columns})
-        self.statuses.append(taken.info.status)
-        if self.step % self.save.every == 0 or self.step == len(self.times) - 1:
-            self._keep()
+    def failed(self, status: Status, detail: str) -> tuple[Status, Failure]:
+        """The outcome of a run that ends in the step after the last complete one."""
+        return status, Failure(status, len(self.rows), self.rows[-1].t, detail)
 
-    def _keep(self) -> None:
-        self.kept_times.append(self.times[self.step])
-        self.kept_points.append(self.measure.points)
-
-    def end(self, status: Status, detail: str) -> None:
-        """Record why the run ends here."""
-        self.status = status
-        failed = self.step + (0 if _finite(self.states[-1]) else -1) + 1
-        self.failure = Failure(status, failed, self.times[self.step], detail)
-
-    def solution(self, config: dict[str, Any]) -> Solution:
-        if self.kept_times[-1] != self.times[self.step]:
-            self._keep()
+    def solution(self, status: Status, failure: Failure | None, config: dict[str, Any]) -> Solution:
+        last = self.rows[-1]
+        kept = [(row.t, row.kept) for row in self.rows[:-1] if row.kept is not None] + [(last.t, last.measure)]
         return Solution(
-            times=torch.tensor(self.kept_times, dtype=torch.float64),
-            points=torch.stack(self.kept_points),
-            weights=self.measure.weights,
-            records=Records.of(self.records, self.statuses),
-            states=Records.of(self.states),
-            status=self.status,
-            failure=self.failure,
+            times=torch.tensor([t for t, _ in kept], dtype=torch.float64),
+            points=torch.stack([measure.points for _, measure in kept]),
+            weights=last.measure.weights,
+            records=Records.of([row.record for row in self.rows[1:]], [Status.SUCCESS] * (len(self.rows) - 1)),
+            states=Records.of([row.state_columns for row in self.rows]),
+            status=status,
+            failure=failure,
             title=f"{self.scheme.title}, {self.flow.title}",
             config=MappingProxyType(config),
         )
-
-
-def _finite(columns: dict[str, float]) -> bool:
-    return bool(torch.isfinite(torch.tensor(list(columns.values()), dtype=torch.float64)).all())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 __all__ = ["AbstractProgress", "RichProgress"]
 
@@ -28,32 +28,32 @@ class AbstractProgress(ABC):
         """The run is over, for whatever reason."""
 
 
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[numbers]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class RichProgress(AbstractProgress):
-    """A bar on standard error with time, energy and residual.
+    """A bar with time, energy and residual, by default on standard error.
 
     Args:
-        console: where to draw; None means standard error.
+        bar: the `rich` bar to draw on; its columns may show the task field `numbers`.
     """
 
-    console: Console | None = None
-    _bar: Any = field(default=None, init=False)
-    _task: TaskID = field(default=TaskID(0), init=False)
+    bar: Progress = field(default_factory=_bar)
 
     def start(self, total: int, title: str) -> None:
-        self.close()
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(),
-            console=self.console or Console(stderr=True),
-            transient=True,
-        )
-        self._bar.start()
-        self._task = self._bar.add_task(title, total=total, numbers="")
+        self.bar.start()
+        self.bar.add_task(title, total=total, numbers="")
 
     def update(self, step: int, t: float, columns: dict[str, float]) -> None:
         parts = [f"t = {t:.4g}"]
@@ -61,9 +61,9 @@ class RichProgress(AbstractProgress):
             parts.append(f"energy {columns['energy']:.6g}")
         if "residual" in columns:
             parts.append(f"residual {columns['residual']:.1e}")
-        self._bar.update(self._task, completed=step, numbers="  ".join(parts))
+        self.bar.update(self.bar.task_ids[-1], completed=step, numbers="  ".join(parts))
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        self.bar.stop()
+        for task in self.bar.task_ids:
+            self.bar.remove_task(task)

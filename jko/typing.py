@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor
 
@@ -13,6 +13,7 @@ else:
         from jaxtyping import Float
     except ImportError:
 
+        @final
         class Float:
             """Stand-in for `jaxtyping.Float`: the shape is documentation only."""
 

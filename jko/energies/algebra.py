@@ -44,8 +44,10 @@ class Scaled(AbstractEnergy):
         Raises:
             InvalidInput: when the coefficient function returns something that is not a finite number.
         """
-        return check_finite_number(self.coefficient(t), f"coefficient({t:g})") if callable(self.coefficient) else (
-            self.coefficient
+        return (
+            check_finite_number(self.coefficient(t), f"coefficient({t:g})")
+            if callable(self.coefficient)
+            else (self.coefficient)
         )
 
     @property
@@ -191,5 +193,3 @@ def _with_shared(heads: HeadEvaluation, shared: list[Evaluation]) -> HeadEvaluat
             gradient=heads.gradient + part.gradient,
         )
     return heads
-
-

@@ -133,7 +133,8 @@ class AttentionEnergy(AbstractEnergy):
 
     def _head_gradient(self, sums: PairSums, D: Tensor) -> Tensor:
         """s/2 (D S + D^T S^T) of shape (H, n, d); one product for symmetric D, where both halves agree."""
-        assert sums.first is not None and sums.first_transposed is not None
+        assert sums.first is not None
+        assert sums.first_transposed is not None
         if sums.symmetric:
             return ((D * self.sign) @ sums.first).mT
         half = D * (self.sign / 2)

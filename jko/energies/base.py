@@ -126,7 +126,7 @@ class AbstractEnergy(ABC):
 
     def __add__(self, other: AbstractEnergy) -> AbstractEnergy:
         """Return the sum of two energies."""
-        from jko.energies.algebra import Sum  # noqa: PLC0415 - the algebra is built on this contract
+        from jko.energies.algebra import Sum
 
         if not isinstance(other, AbstractEnergy):
             raise InvalidInput(f"an energy can be added to another energy only, got {type(other).__name__}")
@@ -134,6 +134,6 @@ class AbstractEnergy(ABC):
 
     def __rmul__(self, coefficient: float | Callable[[float], float]) -> AbstractEnergy:
         """Return the energy times a number."""
-        from jko.energies.algebra import Scaled  # noqa: PLC0415 - the algebra is built on this contract
+        from jko.energies.algebra import Scaled
 
         return Scaled(self, coefficient)

@@ -134,9 +134,7 @@ class _Tiles:
         return out, out if self.symmetric else torch.zeros_like(out)
 
 
-def _add_products(
-    out: Tensor, transposed: Tensor, right: Tensor, kernel: Tensor, k: slice, i: slice, j: slice
-) -> None:
+def _add_products(out: Tensor, transposed: Tensor, right: Tensor, kernel: Tensor, k: slice, i: slice, j: slice) -> None:
     transposed[k, :, j] += torch.bmm(right[k, :, i], kernel)
     if transposed is not out or i != j:
         out[k, :, i] += torch.bmm(right[k, :, j], kernel.mT)

@@ -62,9 +62,7 @@ class ExplicitEuler(AbstractScheme):
         with torch.no_grad():
             return self._step(flow, measure, t, tau, state)
 
-    def _step(
-        self, flow: AbstractFlow, measure: ParticleMeasure, t: float, tau: float, state: StepState
-    ) -> Step:
+    def _step(self, flow: AbstractFlow, measure: ParticleMeasure, t: float, tau: float, state: StepState) -> Step:
         old = state.flow_state
         shift = tau * old.velocity
         largest = float(shift.square().sum(-1).amax().sqrt())

@@ -246,5 +246,3 @@ def _logarithm(flow: GradientFlow, measure: ParticleMeasure, guess: ParticleMeas
         )
     flow.manifold.check(guess.points, "guess")
     return flow.manifold.log(measure.points, guess.points.to(measure.points)).expand_as(origin.xi).clone()
-
-

@@ -20,9 +20,6 @@ from tests.meta.source import Module, package_modules
 # Final classes that are no frozen dataclass, each with the reason.
 MUTABLE = {
     "Float": "stand-in for a type of jaxtyping; never instantiated",
-    "RichProgress": "owns a bar on the screen",
-    "_Run": "the evolving part of one run of the driver, never seen outside it",
-    "_Search": "counts the passes of one minimization and keeps its best point",
 }
 
 

@@ -39,9 +39,7 @@ class Anderson(AbstractMinimizer):
     max_passes: int
     patience: int
 
-    def __init__(
-        self, rtol: float | None = None, *, memory: int = 5, max_passes: int = 60, patience: int = 5
-    ) -> None:
+    def __init__(self, rtol: float | None = None, *, memory: int = 5, max_passes: int = 60, patience: int = 5) -> None:
         object.__setattr__(self, "rtol", check_rtol(rtol))
         object.__setattr__(self, "memory", check_integer(memory, "memory", least=1))
         object.__setattr__(self, "max_passes", check_integer(max_passes, "max_passes", least=1))

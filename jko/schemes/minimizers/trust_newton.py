@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -18,6 +20,8 @@ from jko.schemes.objective import StepProblem, Trial
 __all__ = ["TrustNewton"]
 
 _Vector = NDArray[np.float64]
+# Below this residual Newton's method converges faster than the trust region can measure its progress.
+_HAND_OVER = 1e-5
 
 
 @final
@@ -45,45 +49,37 @@ class TrustNewton(AbstractMinimizer):
         return default_rtol(dtype) if self.rtol is None else self.rtol
 
     def minimize(self, problem: StepProblem, origin: Trial, guess: Tensor | None = None) -> Minimization:
-        search = _Search(problem, self.max_passes)
-        start = origin if guess is None else search.evaluate(guess)
-        if not start.finite:
-            start = origin
-        trial = start
+        search = _Search(problem, self.max_passes, Counter(), [])
         tracers = problem.measure.weights == 0
-        try:
-            trial = search.solve(start, ~tracers)
+        with suppress(_OutOfPassesError):
+            start = origin if guess is None else search.evaluate(guess)
+            trial = search.solve(start if start.finite else origin, ~tracers)
             if bool(tracers.any()):
-                trial = search.solve(trial, tracers)
-        except _OutOfPasses as stop:
-            trial = stop.trial if stop.trial.residual < trial.residual else trial
-        status, detail = judge(problem, origin, trial)
-        return Minimization(status, trial, search.passes, detail)
+                search.solve(trial, tracers)
+        best = min([origin, *search.best], key=lambda trial: trial.residual)
+        status, detail = judge(problem, origin, best)
+        return Minimization(status, best, search.spent["passes"], detail)
 
 
-class _OutOfPasses(Exception):
-    """The budget of passes is spent; carries the best trial."""
-
-    def __init__(self, trial: Trial) -> None:
-        Exception.__init__(self, "out of passes")
-        self.trial = trial
+class _OutOfPassesError(Exception):
+    """The budget of passes is spent."""
 
 
-@dataclass(slots=True, eq=False)
 @final
+@dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """Counts passes and keeps the best trial over both phases."""
+    """The step's objective with every pass counted, over both phases and both kinds of particles."""
 
     problem: StepProblem
     max_passes: int
-    passes: int = 0
-    best: Trial | None = field(default=None)
+    spent: Counter[str]
+    best: list[Trial]
 
     def evaluate(self, xi: Tensor) -> Trial:
         self._pay()
         trial = self.problem.evaluate(xi)
-        if self.best is None or trial.residual < self.best.residual:
-            self.best = trial
+        if not self.best or trial.residual < self.best[0].residual:
+            self.best[:] = [trial]
         return trial
 
     def hessian_product(self, trial: Trial, eta: Tensor) -> Tensor:
@@ -91,9 +87,9 @@ class _Search:
         return self.problem.hessian_product(trial, eta)
 
     def _pay(self) -> None:
-        if self.passes >= self.max_passes and self.best is not None:
-            raise _OutOfPasses(self.best)
-        self.passes += 1
+        if self.spent["passes"] >= self.max_passes:
+            raise _OutOfPassesError
+        self.spent["passes"] += 1
 
     def solve(self, start: Trial, moving: Tensor) -> Trial:
         """Move the particles marked in `moving`, first by the trust region, then by Newton steps."""
@@ -196,20 +192,12 @@ def _trust_region(search: _Search, chart: _Chart, start: Trial) -> Trial:
         "maxiter": 200,
     }
 
-    class _Done(Exception):
-        """Raised by the callback when the residual is met."""
-
     def finished(z: _Vector) -> None:
-        if trial_at(z).residual <= problem.rtol:
-            raise _Done
+        if trial_at(z).residual <= max(problem.rtol, _HAND_OVER):
+            raise StopIteration
 
-    try:
-        result = minimize(
-            objective, z0, method="trust-ncg", jac=True, hessp=product, callback=finished, options=options
-        )
-        return trial_at(result.x)
-    except _Done:
-        return next(trial for trial in reversed(list(seen.values())) if trial.residual <= problem.rtol)
+    result = minimize(objective, z0, method="trust-ncg", jac=True, hessp=product, callback=finished, options=options)
+    return trial_at(result.x)
 
 
 def _newton(search: _Search, chart: _Chart, trial: Trial) -> Trial:
@@ -233,5 +221,3 @@ def _newton(search: _Search, chart: _Chart, trial: Trial) -> Trial:
             break
         trial = candidate
     return trial
-
-
