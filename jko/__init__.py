@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from jko.solution import load as load
     from jko.status import Failure as Failure
     from jko.status import Status as Status
+    from jko.stopping import Stationary as Stationary
     from jko.transport import Matched as Matched
 
 # Public name -> submodule that holds it; an empty string marks a submodule that is public as a whole.
@@ -72,6 +73,7 @@ _HOME: dict[str, str] = {
     "Solution": "solution",
     "SolveFailed": "errors",
     "Sphere": "manifolds",
+    "Stationary": "stopping",
     "Status": "status",
     "TabulatedHeads": "heads",
     "TrustNewton": "schemes",
