@@ -29,8 +29,8 @@ class StepInfo:
         status: the outcome; anything but SUCCESS means that the step was not taken.
         columns: the step's columns of the records. `energy_previous` = sE(u^{k-1}, t_k), `squared_distance` in the
             flow's metric, `head_energy` = s mean_h E_h(Exp_y xi_h) (head-wise steps), `time_part` =
-            sE(u^{k-1}, t_k) - sE(u^{k-1}, t_{k-1}), `residual`, `evaluations` (passes over the pairs, all counted),
-            `certified` (1 or 0).
+            sE(u^{k-1}, t_k) - sE(u^{k-1}, t_{k-1}), `largest_displacement`, `residual`, `evaluations` (passes over the
+            pairs, all counted), `certified` (1 or 0).
         displacement: tangent vectors at the old particles, (n, d), or (H, n, d) for the head-wise step.
         largest_displacement: the largest |xi_i|.
         trial: the best point of a step that failed, else None.
@@ -78,6 +78,7 @@ class Step:
 class StepState:
     """What the next step reuses: the flow at the new measure and time, and the minimizer's memory."""
 
+    flow: AbstractFlow
     flow_state: FlowState
     memory: Mapping[str, Any] = field(default_factory=dict)
 
@@ -124,7 +125,7 @@ class AbstractScheme(ABC):
             measure: u^{k-1}, unbatched, on the flow's manifold.
             t: start of the step.
             tau: step size; None means the scheme's own.
-            state: `Step.state` of the previous step; it must belong to (measure, t).
+            state: `Step.state` of the previous step; it must belong to (flow, measure, t).
             guess: where a minimizer starts; None lets it choose. Explicit schemes refuse it.
 
         Raises:

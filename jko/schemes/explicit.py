@@ -55,7 +55,7 @@ class ExplicitEuler(AbstractScheme):
         state: StepState | None = None,
         guess: ParticleMeasure | None = None,
     ) -> Step:
-        tau = self.tau if tau is None else tau
+        tau = self.tau if tau is None else check_positive(tau, "tau")
         if guess is not None:
             raise InvalidInput("an explicit scheme computes its step directly; guess must be None")
         state = check_step(flow, measure, t, tau, state)
@@ -83,9 +83,10 @@ class ExplicitEuler(AbstractScheme):
                 "squared_distance": tau**2 * old.columns["slope2"],
                 "time_part": previous - old.columns["energy"],
             }
-        info = StepInfo(Status.SUCCESS, {**columns, "evaluations": evaluations}, shift, largest)
+        columns = {**columns, "largest_displacement": largest, "evaluations": evaluations}
+        info = StepInfo(Status.SUCCESS, columns, shift, largest)
         if not all(math.isfinite(number) for number in new.columns.values()):
             detail = flow.explain_non_finite(moved, t + tau)
             failed = StepInfo(Status.NON_FINITE, info.columns, shift, largest, trial=moved, detail=detail)
             return Step(measure, failed, state)
-        return Step(moved, info, StepState(new))
+        return Step(moved, info, StepState(flow, new))

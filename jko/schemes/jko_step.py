@@ -54,9 +54,19 @@ class JKO(AbstractScheme):
         minimizer: AbstractMinimizer | None = None,
         fallback: AbstractMinimizer | None = TrustNewton(),
     ) -> None:
+        transport = Matched() if transport is None else transport
+        minimizer = Anderson() if minimizer is None else minimizer
+        for value, kind, name in (
+            (transport, AbstractTransport, "transport"),
+            (minimizer, AbstractMinimizer, "minimizer"),
+            (minimizer if fallback is None else fallback, AbstractMinimizer, "fallback"),
+        ):
+            if not isinstance(value, kind):
+                hint = f"; write {value.__name__}()" if isinstance(value, type) else ""
+                raise InvalidInput(f"{name} must be an instance of {kind.__name__}, got {value!r}{hint}")
         object.__setattr__(self, "tau", check_positive(tau, "tau"))
-        object.__setattr__(self, "transport", Matched() if transport is None else transport)
-        object.__setattr__(self, "minimizer", Anderson() if minimizer is None else minimizer)
+        object.__setattr__(self, "transport", transport)
+        object.__setattr__(self, "minimizer", minimizer)
         object.__setattr__(self, "fallback", fallback)
 
     @property
@@ -174,7 +184,7 @@ class JKO(AbstractScheme):
             energies = torch.tensor(trial.energy, dtype=torch.float64)
             columns["head_energy"] = float(energies.mean() if weights is None else energies @ weights.to(energies))
         largest = float(trial.xi.square().sum(-1).amax().sqrt())
-        common = {**columns, "residual": trial.residual}
+        common = {**columns, "largest_displacement": largest, "residual": trial.residual}
         if not found.status.ok:
             failed = _averaged(flow, measure, trial, weights) if trial.finite else None
             info = StepInfo(
@@ -183,7 +193,7 @@ class JKO(AbstractScheme):
                 displacement,
                 largest,
                 trial=failed,
-                detail=found.detail,
+                detail=f"{found.detail}; {flow.explain_non_finite(measure, fields.t)}",
             )
             return Step(measure, info, state)
         moved = _averaged(flow, measure, trial, weights)
@@ -199,7 +209,7 @@ class JKO(AbstractScheme):
             coupling=coupling,
             detail=coupling.detail,
         )
-        return Step(moved, info, StepState(new))
+        return Step(moved, info, StepState(flow, new))
 
     def _certify(self, flow: GradientFlow, problem: StepProblem, trial: Trial) -> CouplingCertificate:
         """The weakest certificate over the groups: each head of a lifted metric has a coupling of its own."""
