@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from jko.schemes import AbstractScheme, StepInfo, StepState
 from jko.solution import Solution
 from jko.status import Failure, Status
 from jko.stopping import Progressed
+from jko.storage import json_bytes
 
 __all__ = ["Save", "solve"]
 
@@ -82,21 +84,24 @@ def solve(
         InvalidInput: for bad input, before any work.
         SolveFailed: see `throw`.
     """
+    _check(flow, measure, scheme, max_steps)
+    save = Save() if save is None else save
+    _check_parts(save, progress, config)
+    stops = _conditions(stop)
     times = time_grid(t0, t1, scheme.tau)
-    stops = (stop,) if callable(stop) else tuple(stop)
-    _check(flow, measure, scheme, stops, max_steps)
-    run = _Run(flow, scheme, times, save or Save(), [])
+    flow.check_times(times[0], times[-1])
+    run = _Run(flow, scheme, times, save, [])
     run.begin(measure)
-    if progress is not None:
-        progress.start(len(times) - 1, f"{scheme.title}, {flow.title}")
     try:
+        if progress is not None:
+            progress.start(len(times) - 1, f"{scheme.title}, {flow.title}")
         status, failure = run.loop(stops, progress, max_steps)
     except KeyboardInterrupt:
         status, failure = run.failed(Status.INTERRUPTED, "")
     finally:
         if progress is not None:
             progress.close()
-    solution = run.solution(status, failure, config or {})
+    solution = run.solution(status, failure, copy.deepcopy(config or {}))
     if failure is not None:
         _log.warning("%s, %s: %s", scheme.title, flow.title, failure)
         if throw:
@@ -108,7 +113,6 @@ def _check(
     flow: AbstractFlow,
     measure: ParticleMeasure,
     scheme: AbstractScheme,
-    stops: tuple[Callable[[Progressed], bool], ...],
     max_steps: int | None,
 ) -> None:
     for value, kind, name in (
@@ -122,13 +126,29 @@ def _check(
         raise InvalidInput(
             f"solve takes one measure, got a batch of shape {tuple(measure.batch_shape)}; loop over its members"
         )
-    for condition in stops:
-        if not callable(condition):
-            raise InvalidInput(f"every stop condition must be callable, got {condition!r}")
     if max_steps is not None:
         check_integer(max_steps, "max_steps", least=0)
     flow.manifold.check(measure.points)
     scheme.check(flow)
+
+
+def _check_parts(save: Save, progress: AbstractProgress | None, config: dict[str, Any] | None) -> None:
+    if not isinstance(save, Save):
+        raise InvalidInput(f"save must be Save(every=...), got {save!r}")
+    if progress is not None and not isinstance(progress, AbstractProgress):
+        raise InvalidInput(f"progress must be an instance of AbstractProgress, got {progress!r}")
+    if config is not None:
+        if not isinstance(config, dict):
+            raise InvalidInput(f"config must be a dictionary of plain data, got {type(config).__name__}")
+        json_bytes(config, "config")
+
+
+def _conditions(stop: Any) -> tuple[Callable[[Progressed], bool], ...]:
+    conditions = tuple(stop) if isinstance(stop, Sequence) else (stop,)
+    for condition in conditions:
+        if not callable(condition) or isinstance(condition, type):
+            raise InvalidInput(f"every stop condition must be a function of Progressed, got {condition!r}")
+    return conditions
 
 
 @final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from jko.checks import check_positive
+from jko.checks import check_finite_number, check_positive
 from jko.errors import InvalidInput
 
 __all__ = ["time_grid"]
@@ -19,10 +19,13 @@ def time_grid(t0: float, t1: float, tau: float) -> list[float]:
     1e-9 tau counts as rounding. t1 = t0 gives no step.
 
     Raises:
-        InvalidInput: for tau <= 0, t1 < t0 or non-finite times.
+        InvalidInput: for tau <= 0, t1 < t0, non-finite times, or a tau that is lost in the rounding of the times.
     """
-    check_positive(tau, "tau")
-    if not (math.isfinite(t0) and math.isfinite(t1)) or t1 < t0:
-        raise InvalidInput(f"times must be finite with t1 >= t0, got t0 = {t0!r}, t1 = {t1!r}")
+    tau = check_positive(tau, "tau")
+    t0, t1 = check_finite_number(t0, "t0"), check_finite_number(t1, "t1")
+    if t1 < t0:
+        raise InvalidInput(f"the run must end after it begins, got t0 = {t0!r}, t1 = {t1!r}")
+    if t1 > t0 and tau < 4 * max(math.ulp(t0), math.ulp(t1)):
+        raise InvalidInput(f"tau = {tau!r} is below the rounding of times between {t0!r} and {t1!r}")
     steps = math.ceil((t1 - t0) / tau - _SLACK)
     return [t0 + k * tau for k in range(steps)] + [t1]

@@ -12,7 +12,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from jko.errors import InvalidInput, RunFolderError
+from jko.errors import RunFolderError
 from jko.measure import ParticleMeasure
 from jko.records import Records
 from jko.status import Failure, Status
@@ -148,15 +148,18 @@ def load(folder: str | Path) -> Solution:
         raise RunFolderError(
             f"{path} has format {run.get('format')!r}; this version of jko reads format {FORMAT_VERSION}"
         )
-    trajectory = read_tensors(path / "trajectory.safetensors")
+    records, states, trajectory = (
+        read_tensors(path / f"{name}.safetensors") for name in ("records", "states", "trajectory")
+    )
+    _check_files(path, run, records, states, trajectory)
     try:
         failure = run["failure"]
         return Solution(
             times=trajectory["times"],
             points=trajectory["points"],
             weights=trajectory["weights"],
-            records=_table(path / "records.safetensors", [Status(name) for name in run["step_status"]]),
-            states=_table(path / "states.safetensors", None),
+            records=_table(records, [Status(name) for name in run["step_status"]]),
+            states=_table(states, None),
             status=Status(run["status"]),
             failure=None
             if failure is None
@@ -164,12 +167,34 @@ def load(folder: str | Path) -> Solution:
             title=run["title"],
             config=MappingProxyType(run["config"]),
         )
-    except (KeyError, ValueError, InvalidInput) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"{path / 'run.json'} is incomplete: {error}") from error
 
 
-def _table(path: Path, status: list[Status] | None) -> Records:
-    columns: dict[str, Any] = dict(read_tensors(path))
+def _check_files(
+    path: Path,
+    run: dict[str, Any],
+    records: dict[str, Tensor],
+    states: dict[str, Tensor],
+    trajectory: dict[str, Tensor],
+) -> None:
+    """Refuse files that are not of one run: a save into the folder of another run may have been interrupted."""
+    steps = run.get("step_status")
+    if not isinstance(steps, list):
+        raise RunFolderError(f"{path / 'run.json'} is incomplete: no list 'step_status'")
+    shapes = {name: tuple(tensor.shape) for name, tensor in trajectory.items()}
+    times, points, weights = (shapes.get(name, ()) for name in ("times", "points", "weights"))
+    if len(times) != 1 or len(points) != 3 or times[0] == 0 or (*times, *weights) != points[:2]:
+        raise RunFolderError(f"{path / 'trajectory.safetensors'} does not hold a run of jko: {shapes}")
+    for name, table, rows in (("records", records, len(steps)), ("states", states, len(steps) + 1)):
+        lengths = {column: tuple(tensor.shape) for column, tensor in table.items()}
+        if any(shape != (rows,) for shape in lengths.values()) or ("t" not in table and rows > 0):
+            raise RunFolderError(
+                f"{path / name}.safetensors does not belong to run.json, which tells of {len(steps)} steps: {lengths}"
+            )
+
+
+def _table(columns: dict[str, Any], status: list[Status] | None) -> Records:
     if status is not None:
         columns["status"] = status
     return Records(MappingProxyType(columns))

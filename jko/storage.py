@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from safetensors.torch import load as load_bytes
 from safetensors.torch import save as save_bytes
 from torch import Tensor
 
-from jko.errors import RunFolderError
+from jko.errors import InvalidInput, RunFolderError
 
-__all__ = ["read_json", "read_tensors", "write_bytes", "write_json", "write_tensors"]
+__all__ = ["json_bytes", "read_json", "read_tensors", "write_bytes", "write_json", "write_tensors"]
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -27,23 +27,36 @@ def write_bytes(path: Path, data: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        # Not `tempfile`: its files are readable by their owner alone, whatever the umask.
+        name = path.parent / f".{path.name}.{secrets.token_hex(8)}"
         try:
-            with os.fdopen(handle, "wb") as file:
+            with name.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            name.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise RunFolderError(f"{path} could not be written: {error}") from error
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write strict JSON: non-finite numbers become null, since JSON has none."""
-    write_bytes(path, (json.dumps(_strict(content), indent=2, allow_nan=False) + "\n").encode())
+    """Write strict JSON, see `json_bytes`."""
+    write_bytes(path, json_bytes(content, path.name))
+
+
+def json_bytes(content: Any, name: str) -> bytes:
+    """Return strict JSON: non-finite numbers become null, since JSON has none.
+
+    Raises:
+        InvalidInput: for content that is no plain data.
+    """
+    try:
+        return (json.dumps(_strict(content), indent=2, allow_nan=False) + "\n").encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{name} must hold plain data (numbers, text, lists, dictionaries): {error}") from None
 
 
 def read_json(path: Path) -> Any:
@@ -53,10 +66,10 @@ def read_json(path: Path) -> Any:
         RunFolderError: naming the file when it is missing or not JSON.
     """
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunFolderError(f"{path} does not exist; is this a run folder?") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise RunFolderError(f"{path} is not readable as JSON: {error}") from error
 
 

@@ -55,6 +55,10 @@ class AbstractFlow(ABC):
         """Metric and sign, for figures and tables."""
 
     @abstractmethod
+    def check_times(self, t0: float, t1: float) -> None:
+        """Raise InvalidInput when the flow is not defined on [t0, t1]."""
+
+    @abstractmethod
     def velocity(self, measure: ParticleMeasure, t: float) -> Tensor:
         """Return the velocity at the particles, tangent, shape (*batch, n, d).
 

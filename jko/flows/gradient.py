@@ -72,6 +72,11 @@ class GradientFlow(AbstractFlow):
         sign = f", sign = {signs[0]:+d}" if len(signs) == 1 else ""
         return f"{self.metric.title}{sign}"
 
+    def check_times(self, t0: float, t1: float) -> None:
+        for part in self.energy.attention_parts:
+            for t in (t0, t1):
+                part.heads.at(t)
+
     def fields(self, measure: ParticleMeasure, t: float, evaluation: Evaluation | None = None) -> Fields:
         """Return the vector fields at (u, t), from the evaluation at (u, t) where it is already at hand."""
         if evaluation is None:

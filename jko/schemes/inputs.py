@@ -30,8 +30,10 @@ def check_step(
         raise InvalidInput(f"t must be finite, got {t!r}")
     if state is None:
         return start_state(flow, measure, t)
+    if state.flow is not flow:
+        raise InvalidInput("the state belongs to another flow; pass the state that came with this one, or None")
     given = state.flow_state
-    if given.measure is not measure and not torch.equal(given.measure.points, measure.points):
+    if given.measure is not measure and not _same(given.measure, measure):
         raise InvalidInput("the state belongs to another measure; pass the state that came with this one, or None")
     if given.t != t:
         raise InvalidInput(f"the state belongs to t = {given.t!r}, the step starts at {t!r}")
@@ -42,4 +44,10 @@ def start_state(flow: AbstractFlow, measure: ParticleMeasure, t: float) -> StepS
     """Return the state at (measure, t): one pass."""
     flow.manifold.check(measure.points)
     with torch.no_grad():
-        return StepState(flow.state(measure, t))
+        return StepState(flow, flow.state(measure, t))
+
+
+def _same(one: ParticleMeasure, other: ParticleMeasure) -> bool:
+    if one.dtype != other.dtype or one.device != other.device:
+        return False
+    return torch.equal(one.points, other.points) and torch.equal(one.weights, other.weights)

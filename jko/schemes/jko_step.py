@@ -193,7 +193,7 @@ class JKO(AbstractScheme):
                 displacement,
                 largest,
                 trial=failed,
-                detail=f"{found.detail}; {flow.explain_non_finite(measure, fields.t)}",
+                detail=_explained(flow, fields, found.detail),
             )
             return Step(measure, info, state)
         moved = _averaged(flow, measure, trial, weights)
@@ -235,6 +235,13 @@ class JKO(AbstractScheme):
             optimal=False if False in verdicts else None if None in verdicts else True,
             excess=max(group.excess for group in groups),
         )
+
+
+def _explained(flow: GradientFlow, fields: Fields, detail: str) -> str:
+    """The particulars of a failure; where the energy is too large for its differences to mean anything, say so."""
+    if abs(float(fields.evaluation.value)) * torch.finfo(torch.float64).eps < 1:
+        return detail
+    return f"{detail}; {flow.explain_non_finite(fields.measure, fields.t)}"
 
 
 def _averaged(

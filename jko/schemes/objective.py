@@ -34,6 +34,7 @@ class Trial:
         energy: s E of each group, a list of G numbers.
         objective: s E + W^2 / (2 tau) of each group.
         residual: relative first-order residual, the largest over groups and tracers; inf where anything is not finite.
+        mass_residual: the same with the tracers left out.
         evaluation: the evaluation at the points (G = 1 of a metric that is not lifted), else None.
     """
 
@@ -45,6 +46,7 @@ class Trial:
     energy: list[float]
     objective: list[float]
     residual: float
+    mass_residual: float
     evaluation: Evaluation | None
 
     @property
@@ -144,11 +146,12 @@ class StepProblem:
         flat = torch.cat([torch.cat(norms, -1).flatten(), energy.to(torch.float64), movement]).tolist()
         energies, costs = flat[-2 * groups : -groups], flat[-groups:]
         columns = len(norms) * groups
-        residual = max(self._relative(*flat[k : 4 * columns : columns]) for k in range(columns))
+        residuals = [self._relative(*flat[k : 4 * columns : columns]) for k in range(columns)]
         objective = [e + c for e, c in zip(energies, costs, strict=True)]
         if not all(math.isfinite(value) for value in objective):
-            residual = math.inf
-        return Trial(xi, points, ambient, pull, potential, energies, objective, residual, evaluation)
+            residuals = [math.inf] * columns
+        worst, worst_of_mass = max(residuals), max(residuals[:groups])
+        return Trial(xi, points, ambient, pull, potential, energies, objective, worst, worst_of_mass, evaluation)
 
     def _relative(self, defect: float, cost: float, force: float, ambient: float) -> float:
         """Relative error of the displacement; a stationary state must not chase the rounding of its gradient."""
@@ -161,4 +164,4 @@ class StepProblem:
     def _broken(self, xi: Tensor, points: Tensor) -> Trial:
         nan = torch.full_like(xi, math.nan)
         groups = [math.nan] * xi.shape[0]
-        return Trial(xi, points, nan, nan, nan[..., 0], groups, groups, math.inf, None)
+        return Trial(xi, points, nan, nan, nan[..., 0], groups, groups, math.inf, math.inf, None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from jko.checks import check_simplex
 from jko.errors import InvalidInput, JKOError
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
@@ -29,10 +32,12 @@ def optimal_cost(cost: Tensor, source_weights: Tensor, target_weights: Tensor) -
     Equal weights and sizes are solved as an assignment, everything else by the network simplex of POT.
 
     Raises:
-        InvalidInput: for a cost that is not finite or weights that do not fit it.
+        InvalidInput: for a cost that is not finite, weights that do not fit it or are not on the simplex.
         JKOError: when the network simplex does not finish; a half-finished plan is no answer.
     """
-    matrix = cost.to(torch.float64).numpy()
+    matrix = cost.detach().to("cpu", torch.float64).numpy()
+    check_simplex(source_weights, "source_weights")
+    check_simplex(target_weights, "target_weights")
     a, b = (w.to("cpu", torch.float64).numpy() for w in (source_weights, target_weights))
     if matrix.shape != (a.size, b.size) or not np.isfinite(matrix).all():
         raise InvalidInput(
@@ -53,7 +58,10 @@ def _network_simplex(matrix: NDArray[np.float64], a: NDArray[np.float64], b: NDA
     rows, columns = a > 0, b > 0
     part = np.ascontiguousarray(matrix[np.ix_(rows, columns)])
     masses = a[rows] / a.sum(), b[columns] / b.sum()
-    value, log = ot.emd2(*masses, part, numItermax=_MAX_PIVOTS, log=True)
+    with warnings.catch_warnings():
+        # What POT warns of is raised below.
+        warnings.simplefilter("ignore")
+        value, log = ot.emd2(*masses, part, numItermax=_MAX_PIVOTS, log=True)
     if log["warning"] is not None:
         raise JKOError(f"exact transport between {part.shape[0]} and {part.shape[1]} particles: {log['warning']}")
     return float(value)
@@ -64,6 +72,7 @@ def squared_wasserstein(mu: ParticleMeasure, nu: ParticleMeasure, manifold: Abst
     for measure, name in ((mu, "mu"), (nu, "nu")):
         if measure.batch_shape:
             raise InvalidInput(f"{name} has batch shape {tuple(measure.batch_shape)}; pass one measure at a time")
+        manifold.check(measure.points, f"{name}.points")
     if mu.d != nu.d:
         raise InvalidInput(f"the measures live in R^{mu.d} and R^{nu.d}; they need the same d")
     return optimal_cost(ground_cost(mu.points, nu.points, manifold), mu.weights, nu.weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -31,6 +32,7 @@ def potential_test(problem: CouplingProblem) -> PotentialTest:
     step, so the inequality proves the identity coupling optimal, for any weights and with duplicates; it is also
     necessary for global minimality on the support of x. Chords, which are at most geodesics, screen out almost all
     pairs in one matrix product; the few left are compared with exact distances, by differences that do not cancel.
+    Values that are not finite prove nothing: the test fails.
     Time O(n^2 d), memory O(n) rows at a time.
     """
     massive = problem.weights > 0
@@ -47,6 +49,8 @@ def potential_test(problem: CouplingProblem) -> PotentialTest:
     ones = torch.ones_like(factor)[:, None]
     left = torch.cat([2 * factor[:, None] * v, -factor[:, None], -ones], 1)
     right = torch.cat([u.T, square_u[None], phi[None]])
+    if not bool(torch.isfinite(left).all() & torch.isfinite(right).all()):
+        return PotentialTest(False, math.inf)
     offset = phi + own - factor * square_v + _chord_rounding(factor, square_v, square_u, phi)
     largest, passed = 0.0, True
     for start in range(0, y.shape[0], _ROWS):

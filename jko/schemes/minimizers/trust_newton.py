@@ -94,8 +94,11 @@ class _Search:
     def solve(self, start: Trial, moving: Tensor) -> Trial:
         """Move the particles marked in `moving`, first by the trust region, then by Newton steps."""
         chart = _Chart.at(self.problem, start, moving)
-        trial = _trust_region(self, chart, start)
-        return _newton(self, chart, trial)
+        if chart.residual(start) <= self.problem.rtol:
+            return start
+        # Far from a minimizer squares overflow inside SciPy; a trial that comes of it is refused as not finite.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            return _newton(self, chart, _trust_region(self, chart, start))
 
 
 @final
@@ -147,11 +150,20 @@ class _Chart:
         flat: _Vector = columns.flatten().cpu().numpy()
         return flat
 
+    @property
+    def massive(self) -> bool:
+        """Whether the moving particles have mass; tracers move after them, on their own."""
+        return bool((self.problem.measure.weights[self.moving] > 0).all())
+
+    def residual(self, trial: Trial) -> float:
+        """Return the residual that the moving particles can lower."""
+        return trial.mass_residual if self.massive else trial.residual
+
     def objective(self, trial: Trial) -> float:
         """Return the sum of the objectives of the groups, or for tracers of their potentials."""
         if not trial.finite:
             return math.inf
-        if bool((self.problem.measure.weights[self.moving] > 0).all()):
+        if self.massive:
             return math.fsum(trial.objective)
         cost = (trial.xi.to(torch.float64).square().sum(-1) * self.problem.mobility)[:, self.moving]
         values = trial.potential[:, self.moving].to(torch.float64) + cost / (2 * self.problem.tau)
@@ -193,7 +205,7 @@ def _trust_region(search: _Search, chart: _Chart, start: Trial) -> Trial:
     }
 
     def finished(z: _Vector) -> None:
-        if trial_at(z).residual <= max(problem.rtol, _HAND_OVER):
+        if chart.residual(trial_at(z)) <= max(problem.rtol, _HAND_OVER):
             raise StopIteration
 
     result = minimize(objective, z0, method="trust-ncg", jac=True, hessp=product, callback=finished, options=options)
@@ -205,7 +217,7 @@ def _newton(search: _Search, chart: _Chart, trial: Trial) -> Trial:
 
     problem = search.problem
     for _ in range(20):
-        if trial.residual <= problem.rtol or not trial.finite:
+        if chart.residual(trial) <= problem.rtol or not trial.finite:
             break
         right = -chart.gradient(problem.stationarity(trial))
         current = trial
@@ -217,7 +229,7 @@ def _newton(search: _Search, chart: _Chart, trial: Trial) -> Trial:
         step, _ = minres(operator, right, rtol=1e-3, maxiter=200)
         z = chart.coordinates(trial.xi)
         candidate = search.evaluate(chart.displacement(z + step))
-        if not candidate.residual < trial.residual:
+        if not chart.residual(candidate) < chart.residual(trial):
             break
         trial = candidate
     return trial
