@@ -40,17 +40,20 @@ def head_mobility(points: Tensor, D: Tensor, weights: Tensor | None = None, *, a
     Raises:
         InvalidInput: when the shapes do not fit together.
     """
+    if points.ndim < 2:
+        raise InvalidInput(f"points must have shape (*batch, n, d), got {tuple(points.shape)}")
     if D.ndim < 3 or D.shape[-2:] != (points.shape[-1],) * 2:
         raise InvalidInput(
             f"D has shape {tuple(D.shape)}; for points of shape {tuple(points.shape)} it must be "
             f"(*batch, H, {points.shape[-1]}, {points.shape[-1]})"
         )
-    if at is not None and at.shape[-1] != points.shape[-1]:
-        raise InvalidInput(f"at has shape {tuple(at.shape)}, points {tuple(points.shape)}: the last axes must agree")
+    if at is not None and (at.ndim < 2 or at.shape[-1] != points.shape[-1]):
+        raise InvalidInput(f"at must have shape (*batch, m, {points.shape[-1]}), got {tuple(at.shape)}")
     w = _particle_weights(points[..., 0], weights)
-    batch = torch.broadcast_shapes(points.shape[:-2], D.shape[:-3], at.shape[:-2] if at is not None else ())
+    leading = (points.shape[:-2], D.shape[:-3], w.shape[:-1], at.shape[:-2] if at is not None else ())
+    batch = torch.broadcast_shapes(*leading)
     x = points.expand(*batch, *points.shape[-2:]).reshape(-1, *points.shape[-2:])
-    z = x if at is None else at.expand(*batch, *at.shape[-2:]).reshape(-1, *at.shape[-2:])
+    z = x if at is None else at.to(points).expand(*batch, *at.shape[-2:]).reshape(-1, *at.shape[-2:])
     heads = D.to(points).expand(*batch, *D.shape[-3:]).reshape(-1, *D.shape[-3:])
     masses = w.expand(*batch, points.shape[-2]).reshape(-1, points.shape[-2])
     rows = [Auto().cross_mass(z[k], x[k], masses[k], heads[k]) for k in range(x.shape[0])]
@@ -93,7 +96,8 @@ def metric_speed(
 ) -> Tensor:
     """Return (sum_i w_i b(x_i) |v_i|^2)^(1/2), the metric derivative of Lemma 3.8, shape (*batch,)."""
     squared = effective_mobility(mobility, head_weights) * velocity.square().sum(-1)
-    return (_particle_weights(squared, weights) * squared).sum(-1).sqrt()
+    masses = _particle_weights(squared, weights)
+    return (masses * squared).masked_fill(masses == 0, 0.0).sum(-1).sqrt()
 
 
 def covariance_defect(head_gradient: Tensor, mobility: Tensor, head_weights: Tensor | None = None) -> Tensor:

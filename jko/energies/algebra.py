@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import final
 
+import torch
 from torch import Tensor
 
 from jko.checks import check_finite_number
@@ -67,23 +68,23 @@ class Scaled(AbstractEnergy):
         c = self.coefficient_at(t)
         part = self.energy.evaluate(measure, t)
         return Evaluation(
-            value=c * part.value,
-            first_variation=c * part.first_variation,
-            gradient=c * part.gradient,
+            value=_times(c, part.value),
+            first_variation=_times(c, part.first_variation),
+            gradient=_times(c, part.gradient),
             heads=None if part.heads is None else _scaled_heads(part.heads, c),
         )
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
-        return self.coefficient_at(t) * self.energy.value(measure, t)
+        return _times(self.coefficient_at(t), self.energy.value(measure, t))
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
-        return self.coefficient_at(t) * self.energy.hessian_product(measure, t, direction)
+        return _times(self.coefficient_at(t), self.energy.hessian_product(measure, t, direction))
 
     def evaluate_heads(self, points: Tensor, weights: Tensor, t: float) -> HeadEvaluation:
         return _scaled_heads(self.energy.evaluate_heads(points, weights, t), self.coefficient_at(t))
 
     def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
-        return self.coefficient_at(t) * self.energy.hessian_product_heads(points, weights, t, direction)
+        return _times(self.coefficient_at(t), self.energy.hessian_product_heads(points, weights, t, direction))
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         return self.energy.largest_exponent(measure, t)
@@ -96,7 +97,8 @@ class Sum(AbstractEnergy):
 
     terms: tuple[AbstractEnergy, ...]
 
-    def __init__(self, terms: tuple[AbstractEnergy, ...]) -> None:
+    def __init__(self, terms: Iterable[AbstractEnergy]) -> None:
+        terms = tuple(terms) if isinstance(terms, Iterable) else (terms,)
         if not terms or not all(isinstance(term, AbstractEnergy) for term in terms):
             raise InvalidInput(f"Sum needs at least one energy, got {[type(term).__name__ for term in terms]}")
         flat = [inner for term in terms for inner in (term.terms if isinstance(term, Sum) else (term,))]
@@ -163,9 +165,17 @@ def _added(values: list[Tensor]) -> Tensor:
     return total
 
 
+def _times(c: float, values: Tensor) -> Tensor:
+    """Return c times values: an energy that is switched off is 0 even where its exp overflows."""
+    return c * values if c != 0 else torch.zeros_like(values)
+
+
 def _scaled_heads(heads: HeadEvaluation, c: float) -> HeadEvaluation:
     return replace(
-        heads, energy=c * heads.energy, first_variation=c * heads.first_variation, gradient=c * heads.gradient
+        heads,
+        energy=_times(c, heads.energy),
+        first_variation=_times(c, heads.first_variation),
+        gradient=_times(c, heads.gradient),
     )
 
 

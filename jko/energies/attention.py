@@ -41,9 +41,12 @@ class AttentionEnergy(AbstractEnergy):
                 f"heads must be a head path such as ConstantHeads(D), got {type(heads).__name__}; wrap a tensor D "
                 "of shape (H, d, d) in ConstantHeads"
             )
+        reduction = Auto() if reduction is None else reduction
+        if not isinstance(reduction, AbstractReduction):
+            raise InvalidInput(f"reduction must be an instance such as Auto() or Blocked(), got {reduction!r}")
         object.__setattr__(self, "heads", heads)
         object.__setattr__(self, "sign", check_sign(sign))
-        object.__setattr__(self, "reduction", Auto() if reduction is None else reduction)
+        object.__setattr__(self, "reduction", reduction)
 
     @property
     def moves(self) -> bool:
@@ -64,7 +67,7 @@ class AttentionEnergy(AbstractEnergy):
         heads = _stack(parts, shape) if shape else parts[0]
         weights = self.heads.head_weights
         return Evaluation(
-            value=_average_energy(heads.energy, weights),
+            value=head_average(heads.energy, weights, axis=-1),
             first_variation=head_average(heads.first_variation, weights),
             gradient=head_average(heads.gradient, weights, axis=-3),
             heads=heads,
@@ -77,11 +80,15 @@ class AttentionEnergy(AbstractEnergy):
             for x, w, D_ in _batches(measure, D)
         ]
         stacked = torch.stack(energies).reshape(*_batch_shape(measure, D), -1)
-        return _average_energy(stacked, self.heads.head_weights)
+        return head_average(stacked, self.heads.head_weights, axis=-1)
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
         D = self._matrices(measure.points, t)
         shape = _batch_shape(measure, D)
+        if direction.shape[-2:] != measure.points.shape[-2:] or direction.ndim > len(shape) + 2:
+            raise InvalidInput(
+                f"direction has shape {tuple(direction.shape)}, the particles have {tuple(measure.points.shape)}"
+            )
         flat = direction.expand(*shape, *direction.shape[-2:]).reshape(-1, *direction.shape[-2:])
         rows = [
             head_average(self._directional(x, w, D_, flat[k]), self.heads.head_weights, axis=-3)
@@ -126,7 +133,9 @@ class AttentionEnergy(AbstractEnergy):
         )
 
     def _energies(self, sums: PairSums, weights: Tensor) -> Tensor:
-        return sums.mass.to(dtype=_DOUBLE) @ weights.to(dtype=_DOUBLE) * (self.sign / 2)
+        # A tracer adds nothing even where its own mass overflows.
+        mass = sums.mass.to(dtype=_DOUBLE).masked_fill(weights == 0, 0.0)
+        return mass @ weights.to(dtype=_DOUBLE) * (self.sign / 2)
 
     def _directional(self, points: Tensor, weights: Tensor, D: Tensor, direction: Tensor) -> Tensor:
         return self._head_gradient(self.reduction.directional_sums(points, weights, D, direction), D)
@@ -142,10 +151,6 @@ class AttentionEnergy(AbstractEnergy):
 
 
 _DOUBLE = torch.float64
-
-
-def _average_energy(energies: Tensor, head_weights: Tensor | None) -> Tensor:
-    return energies.mean(-1) if head_weights is None else energies @ head_weights.to(energies)
 
 
 def _batch_shape(measure: ParticleMeasure, D: Tensor) -> torch.Size:

@@ -17,8 +17,8 @@ def squared_norm(vectors: Tensor) -> Tensor:
 
 
 def mass_average(weights: Tensor, values: Tensor) -> Tensor:
-    """Return sum_i w_i values_i along the last axis in float64."""
-    return (weights.to(torch.float64) * values).sum(-1)
+    """Return sum_i w_i values_i along the last axis in float64; tracers are left out, whatever their values."""
+    return (weights.to(torch.float64) * values).masked_fill(weights == 0, 0.0).sum(-1)
 
 
 def check_one_attention_part(energy: AbstractEnergy, need: str) -> None:

@@ -58,6 +58,8 @@ class WeightedWasserstein(AbstractMetric):
                 raise InvalidInput("WeightedWasserstein() needs an energy with heads; pass mobility=")
             return fields.effective_mobility
         values = self.mobility_function(fields.measure, fields.t)
+        if not isinstance(values, Tensor):
+            raise InvalidInput(f"the mobility function must return a tensor, got {type(values).__name__}")
         expected = fields.gradient.shape[:-1]
         if tuple(values.shape) != tuple(expected) or not bool((torch.isfinite(values) & (values > 0)).all()):
             raise InvalidInput(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -17,7 +17,7 @@ __all__ = ["Blocked"]
 
 _CPU_BLOCK_BYTES = 1_600_000
 _DEVICE_BLOCK_BYTES = 256_000_000
-_SMALLEST_TILE = 100
+_SMALLEST_TILE = 60
 
 
 @final
@@ -45,28 +45,35 @@ class Blocked(AbstractReduction):
 
     def exponential_sums(self, points: Tensor, weights: Tensor, D: Tensor, *, first: bool = True) -> PairSums:
         tiles = _Tiles.of(self.block_bytes, points, D)
-        right = _right_factor(points, weights, tiles.heads, first=first)
-        out, transposed = tiles.accumulators(right.shape[-2])
-        for k, i, j, kernel in tiles.kernels():
-            _add_products(out, transposed, right, kernel, k, i, j)
-        return _as_sums(out, transposed, first=first)
+        right = tiles.split(_right_factor(points, weights, tiles.heads, first=first))
+        sums = _Accumulators.zeros(tiles, right)
+        for k in tiles.groups:
+            local, out = _at(right, k), sums.at(k)
+            for i, j, exponent in tiles.exponents(k):
+                out.add(local, exponent.exp_(), i, j)
+        return sums.gathered(first=first)
 
     def directional_sums(self, points: Tensor, weights: Tensor, D: Tensor, direction: Tensor) -> PairSums:
         tiles = _Tiles.of(self.block_bytes, points, D)
-        right = _right_factor(points, weights, tiles.heads, first=True)
-        moving = torch.zeros_like(right)
-        moving[:, 1:] = (weights[:, None] * direction).mT
+        factor = _right_factor(points, weights, tiles.heads, first=True)
+        shift = torch.zeros_like(factor)
+        shift[:, 1:] = (weights[:, None] * direction).mT
+        right, moving = tiles.split(factor), tiles.split(shift)
         shape = (tiles.heads, *points.shape[-2:])
-        rows = torch.cat([direction.expand(shape), points.expand(shape)], -1)
-        columns = torch.cat([tiles.columns, D @ direction.mT], 1)
-        out, transposed = tiles.accumulators(right.shape[-2])
-        for k, i, j, kernel in tiles.kernels():
-            rate = torch.bmm(rows[k, i], columns[k, :, j]).mul_(kernel)
-            _add_products(out, transposed, right, rate, k, i, j)
-            _add_products(out, transposed, moving, kernel, k, i, j)
-        return _as_sums(out, transposed, first=True)
+        rows = torch.cat([direction.expand(shape), points.expand(shape)], -1).split(tiles.edge, -2)
+        columns = tiles.split(torch.cat([D @ points.mT, D @ direction.mT], 1))
+        sums = _Accumulators.zeros(tiles, right)
+        for k in tiles.groups:
+            local, local_moving, out = _at(right, k), _at(moving, k), sums.at(k)
+            for i, j, exponent in tiles.exponents(k):
+                kernel = exponent.exp_()
+                out.add(local, torch.bmm(rows[i][k], columns[j][k]).mul_(kernel), i, j)
+                out.add(local_moving, kernel, i, j)
+        return sums.gathered(first=True)
 
     def cross_mass(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
+        massive = weights != 0
+        points, weights = points[massive], weights[massive]
         columns = D @ points.T
         out = torch.zeros(D.shape[0], targets.shape[0], dtype=points.dtype, device=points.device)
         edge = max(1, math.isqrt(_block_elements(self.block_bytes, points)))
@@ -79,7 +86,7 @@ class Blocked(AbstractReduction):
 
     def largest_exponent(self, points: Tensor, D: Tensor) -> float:
         tiles = _Tiles.of(self.block_bytes, points, D)
-        return max(float(exponent.amax()) for _, _, _, exponent in tiles.exponents())
+        return max(float(exponent.amax()) for k in tiles.groups for _, _, exponent in tiles.exponents(k))
 
 
 @final
@@ -87,11 +94,11 @@ class Blocked(AbstractReduction):
 class _Tiles:
     """The tiles of one reduction: which (heads, rows, columns) to form, in which order, on one buffer."""
 
-    rows: Tensor
-    columns: Tensor
+    rows: tuple[Tensor, ...]
+    columns: tuple[Tensor, ...]
     symmetric: bool
-    group: int
-    spans: list[slice]
+    edge: int
+    groups: list[slice]
     buffer: Tensor
 
     @staticmethod
@@ -101,43 +108,72 @@ class _Tiles:
         edge = _tile_edge(n, heads, budget)
         group = max(1, min(heads, budget // (edge * edge)))
         return _Tiles(
-            rows=points.expand(heads, n, points.shape[-1]),
-            columns=D @ points.mT,
+            rows=points.expand(heads, n, points.shape[-1]).split(edge, -2),
+            columns=(D @ points.mT).split(edge, -1),
             symmetric=torch.equal(D, D.mT),
-            group=group,
-            spans=[slice(a, min(n, a + edge)) for a in range(0, n, edge)],
+            edge=edge,
+            groups=[slice(a, min(heads, a + group)) for a in range(0, heads, group)],
             buffer=torch.empty(group * edge * edge, dtype=points.dtype, device=points.device),
         )
 
     @property
     def heads(self) -> int:
-        return self.rows.shape[0]
+        return self.columns[0].shape[0]
 
-    def exponents(self) -> Iterator[tuple[slice, slice, slice, Tensor]]:
-        for a in range(0, self.heads, self.group):
-            k = slice(a, min(self.heads, a + self.group))
-            for p, i in enumerate(self.spans):
-                for j in self.spans[p if self.symmetric else 0 :]:
-                    shape = (k.stop - k.start, i.stop - i.start, j.stop - j.start)
-                    block = self.buffer[: math.prod(shape)].view(shape)
-                    torch.bmm(self.rows[k, i], self.columns[k, :, j], out=block)
-                    yield k, i, j, block
+    def split(self, factor: Tensor) -> tuple[Tensor, ...]:
+        """Cut a factor (H, r, n) at the edges of the tiles."""
+        return factor.split(self.edge, -1)
 
-    def kernels(self) -> Iterator[tuple[slice, slice, slice, Tensor]]:
-        for k, i, j, block in self.exponents():
-            yield k, i, j, block.exp_()
-
-    def accumulators(self, rows: int) -> tuple[Tensor, Tensor]:
-        """Zeroed sums (H, rows, n) for both sides: one tensor for both where D is symmetric."""
-        shape = (self.heads, rows, self.rows.shape[1])
-        out = torch.zeros(shape, dtype=self.rows.dtype, device=self.rows.device)
-        return out, out if self.symmetric else torch.zeros_like(out)
+    def exponents(self, k: slice) -> Iterator[tuple[int, int, Tensor]]:
+        """The exponents of the tiles of a group of heads, one at a time on the common buffer."""
+        rows, columns = _at(self.rows, k), _at(self.columns, k)
+        for i, row in enumerate(rows):
+            for j in range(i if self.symmetric else 0, len(columns)):
+                shape = (row.shape[0], row.shape[1], columns[j].shape[2])
+                block = self.buffer[: math.prod(shape)].view(shape)
+                torch.bmm(row, columns[j], out=block)
+                yield i, j, block
 
 
-def _add_products(out: Tensor, transposed: Tensor, right: Tensor, kernel: Tensor, k: slice, i: slice, j: slice) -> None:
-    transposed[k, :, j] += torch.bmm(right[k, :, i], kernel)
-    if transposed is not out or i != j:
-        out[k, :, i] += torch.bmm(right[k, :, j], kernel.mT)
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Accumulators:
+    """The sums of both sides, tile by tile, so that every product is added in place to contiguous memory."""
+
+    out: list[Tensor]
+    transposed: list[Tensor]
+
+    @staticmethod
+    def zeros(tiles: _Tiles, right: tuple[Tensor, ...]) -> _Accumulators:
+        out = [torch.zeros(part.shape, dtype=part.dtype, device=part.device) for part in right]
+        return _Accumulators(out, out if tiles.symmetric else [torch.zeros_like(part) for part in out])
+
+    @property
+    def symmetric(self) -> bool:
+        return self.transposed is self.out
+
+    def at(self, k: slice) -> _Accumulators:
+        """The part of a group of heads."""
+        out = _at(self.out, k)
+        return _Accumulators(out, out if self.symmetric else _at(self.transposed, k))
+
+    def add(self, right: list[Tensor], kernel: Tensor, i: int, j: int) -> None:
+        """Add what the tile in row i and column j contributes to both sides."""
+        self.transposed[j].baddbmm_(right[i], kernel)
+        if not self.symmetric or i != j:
+            self.out[i].baddbmm_(right[j], kernel.mT)
+
+    def gathered(self, *, first: bool) -> PairSums:
+        out = torch.cat(self.out, -1)
+        mass, moment = out[:, 0], out[:, 1:] if first else None
+        if self.symmetric:
+            return PairSums(mass, moment, mass, moment)
+        transposed = torch.cat(self.transposed, -1)
+        return PairSums(mass, moment, transposed[:, 0], transposed[:, 1:] if first else None)
+
+
+def _at(parts: Sequence[Tensor], k: slice) -> list[Tensor]:
+    return [part[k] for part in parts]
 
 
 def _right_factor(points: Tensor, weights: Tensor, heads: int, *, first: bool) -> Tensor:
@@ -145,13 +181,6 @@ def _right_factor(points: Tensor, weights: Tensor, heads: int, *, first: bool) -
     mass = weights.expand(points.shape[:-1])[..., None, :]
     factor = torch.cat([mass, weights * points.mT], -2) if first else mass
     return factor.expand(heads, *factor.shape[-2:])
-
-
-def _as_sums(out: Tensor, transposed: Tensor, *, first: bool) -> PairSums:
-    mass, moment = out[:, 0], out[:, 1:] if first else None
-    if transposed is out:
-        return PairSums(mass, moment, mass, moment)
-    return PairSums(mass, moment, transposed[:, 0], transposed[:, 1:] if first else None)
 
 
 def _block_elements(block_bytes: int | None, points: Tensor) -> int:
@@ -164,5 +193,5 @@ def _tile_edge(n: int, heads: int, budget: int) -> int:
     """Edge of a tile: the whole cloud where all heads fit twice the budget, else even parts of the cloud."""
     if n * n * heads <= 2 * budget:
         return n
-    edge = max(_SMALLEST_TILE, math.isqrt(budget // min(heads, 16)))
+    edge = max(_SMALLEST_TILE, math.isqrt(budget // heads))
     return math.ceil(n / math.ceil(n / min(edge, n)))
