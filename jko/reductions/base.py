@@ -40,6 +40,8 @@ class AbstractReduction(ABC):
     `points` has shape (n, d), or (H, n, d) where each head has its own cloud; `weights` (n,); `D` (H, d, d).
     """
 
+    __slots__ = ()
+
     @property
     @abstractmethod
     def name(self) -> str:

@@ -45,13 +45,14 @@ class Blocked(AbstractReduction):
 
     def exponential_sums(self, points: Tensor, weights: Tensor, D: Tensor, *, first: bool = True) -> PairSums:
         tiles = _Tiles.of(self.block_bytes, points, D)
-        right = tiles.split(_right_factor(points, weights, tiles.heads, first=first))
-        sums = _Accumulators.zeros(tiles, right)
+        factor = _right_factor(points, weights, tiles.heads, first=first)
+        right, out, transposed = tiles.split(factor), *tiles.zeros_like(factor)
+        sums = tiles.accumulators(out, transposed)
         for k in tiles.groups:
-            local, out = _at(right, k), sums.at(k)
+            local, local_sums = _at(right, k), sums.at(k)
             for i, j, exponent in tiles.exponents(k):
-                out.add(local, exponent.exp_(), i, j)
-        return sums.gathered(first=first)
+                local_sums.add(local, exponent.exp_(), i, j)
+        return _pair_sums(out, transposed, first=first)
 
     def directional_sums(self, points: Tensor, weights: Tensor, D: Tensor, direction: Tensor) -> PairSums:
         tiles = _Tiles.of(self.block_bytes, points, D)
@@ -62,14 +63,15 @@ class Blocked(AbstractReduction):
         shape = (tiles.heads, *points.shape[-2:])
         rows = torch.cat([direction.expand(shape), points.expand(shape)], -1).split(tiles.edge, -2)
         columns = tiles.split(torch.cat([D @ points.mT, D @ direction.mT], 1))
-        sums = _Accumulators.zeros(tiles, right)
+        out, transposed = tiles.zeros_like(factor)
+        sums = tiles.accumulators(out, transposed)
         for k in tiles.groups:
-            local, local_moving, out = _at(right, k), _at(moving, k), sums.at(k)
+            local, local_moving, local_sums = _at(right, k), _at(moving, k), sums.at(k)
             for i, j, exponent in tiles.exponents(k):
                 kernel = exponent.exp_()
-                out.add(local, torch.bmm(rows[i][k], columns[j][k]).mul_(kernel), i, j)
-                out.add(local_moving, kernel, i, j)
-        return sums.gathered(first=True)
+                local_sums.add(local, torch.bmm(rows[i][k], columns[j][k]).mul_(kernel), i, j)
+                local_sums.add(local_moving, kernel, i, j)
+        return _pair_sums(out, transposed, first=True)
 
     def cross_mass(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
         massive = weights != 0
@@ -124,6 +126,15 @@ class _Tiles:
         """Cut a factor (H, r, n) at the edges of the tiles."""
         return factor.split(self.edge, -1)
 
+    def zeros_like(self, factor: Tensor) -> tuple[Tensor, Tensor]:
+        """Zeroed sums (H, r, n) of both sides: one tensor for both where D is symmetric."""
+        out = torch.zeros(factor.shape, dtype=factor.dtype, device=factor.device)
+        return out, out if self.symmetric else torch.zeros_like(out)
+
+    def accumulators(self, out: Tensor, transposed: Tensor) -> _Accumulators:
+        parts = self.split(out)
+        return _Accumulators(parts, parts if transposed is out else self.split(transposed))
+
     def exponents(self, k: slice) -> Iterator[tuple[int, int, Tensor]]:
         """The exponents of the tiles of a group of heads, one at a time on the common buffer."""
         rows, columns = _at(self.rows, k), _at(self.columns, k)
@@ -138,15 +149,10 @@ class _Tiles:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Accumulators:
-    """The sums of both sides, tile by tile, so that every product is added in place to contiguous memory."""
+    """The sums of both sides, cut at the edges of the tiles; products are added to them in place."""
 
-    out: list[Tensor]
-    transposed: list[Tensor]
-
-    @staticmethod
-    def zeros(tiles: _Tiles, right: tuple[Tensor, ...]) -> _Accumulators:
-        out = [torch.zeros(part.shape, dtype=part.dtype, device=part.device) for part in right]
-        return _Accumulators(out, out if tiles.symmetric else [torch.zeros_like(part) for part in out])
+    out: Sequence[Tensor]
+    transposed: Sequence[Tensor]
 
     @property
     def symmetric(self) -> bool:
@@ -160,16 +166,8 @@ class _Accumulators:
     def add(self, right: list[Tensor], kernel: Tensor, i: int, j: int) -> None:
         """Add what the tile in row i and column j contributes to both sides."""
         self.transposed[j].baddbmm_(right[i], kernel)
-        if not self.symmetric or i != j:
+        if i != j or not self.symmetric:
             self.out[i].baddbmm_(right[j], kernel.mT)
-
-    def gathered(self, *, first: bool) -> PairSums:
-        out = torch.cat(self.out, -1)
-        mass, moment = out[:, 0], out[:, 1:] if first else None
-        if self.symmetric:
-            return PairSums(mass, moment, mass, moment)
-        transposed = torch.cat(self.transposed, -1)
-        return PairSums(mass, moment, transposed[:, 0], transposed[:, 1:] if first else None)
 
 
 def _at(parts: Sequence[Tensor], k: slice) -> list[Tensor]:
@@ -181,6 +179,13 @@ def _right_factor(points: Tensor, weights: Tensor, heads: int, *, first: bool) -
     mass = weights.expand(points.shape[:-1])[..., None, :]
     factor = torch.cat([mass, weights * points.mT], -2) if first else mass
     return factor.expand(heads, *factor.shape[-2:])
+
+
+def _pair_sums(out: Tensor, transposed: Tensor, *, first: bool) -> PairSums:
+    mass, moment = out[:, 0], out[:, 1:] if first else None
+    if transposed is out:
+        return PairSums(mass, moment, mass, moment)
+    return PairSums(mass, moment, transposed[:, 0], transposed[:, 1:] if first else None)
 
 
 def _block_elements(block_bytes: int | None, points: Tensor) -> int:
