@@ -1,0 +1,5 @@
+"""The command line `jko`."""
+
+from jko.cli.app import main
+
+__all__ = ["main"]

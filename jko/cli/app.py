@@ -1,0 +1,74 @@
+"""The application: commands, exit status, and one line for every error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from jko.cli.compare import compare
+from jko.cli.exits import EXIT_BAD_INPUT, Interrupts
+from jko.cli.run import run
+from jko.errors import JKOError
+
+__all__ = ["app", "main"]
+
+# Older versions of typer bring the classes of click, newer ones have copies of their own; this is the root of both.
+_UsageError = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Minimizing movements (JKO steps) of Wasserstein gradient flows, next to their explicit peers.",
+    epilog="Exit status: 0 done, 1 a checked statement failed, 2 bad input, 3 numerical failure (run saved), "
+    "130 or 143 interrupted (what is complete is saved).",
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        print(f"jko {version('jko')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options of `jko` itself."""
+
+
+app.command()(compare)
+app.command()(run)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 a statement failed, 2 bad input, 3 numerical failure, 130/143 signal.
+
+    Args:
+        arguments: without the name of the program; None means those of the process.
+    """
+    command = typer.main.get_command(app)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    with Interrupts() as interrupts:
+        try:
+            status = command.main(words, prog_name="jko", standalone_mode=False)
+        except (KeyboardInterrupt, typer.Abort):
+            print("interrupted", file=sys.stderr)
+            status = interrupts.status
+        except (JKOError, _UsageError) as error:
+            status = _refuse(error)
+    sys.exit(status or 0)
+
+
+def _refuse(error: BaseException) -> int:
+    text = getattr(error, "format_message", lambda: str(error))()
+    if text:
+        print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    return EXIT_BAD_INPUT

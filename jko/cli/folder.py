@@ -1,0 +1,93 @@
+"""The folder of a command's results: claimed before the work, written file by file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from pydantic import BaseModel
+
+from jko.config import to_toml
+from jko.errors import RunFolderError
+from jko.solution import FORMAT_VERSION, versions
+from jko.storage import read_json, write_bytes, write_json
+
+__all__ = ["Folder"]
+
+_SOLUTION_FILES = (
+    "run.json",
+    "summary.json",
+    "records.safetensors",
+    "states.safetensors",
+    "trajectory.safetensors",
+    "measure.safetensors",
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Folder:
+    """A folder that belongs to one command.
+
+    Attributes:
+        path: where it is.
+        kind: "comparison" or "solution".
+        outdated: files of an earlier run that the new one has not written yet.
+    """
+
+    path: Path
+    kind: str
+    outdated: set[Path] = field(default_factory=set)
+
+    @staticmethod
+    def claim(path: Path, kind: str, config: BaseModel) -> Folder:
+        """Make the folder, or take over an earlier one of the same kind, and write the configuration into it.
+
+        Raises:
+            RunFolderError: for a folder that holds anything else, or that cannot be written.
+        """
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"{path} is a file; choose another folder with --out")
+        content = sorted(path.iterdir()) if path.is_dir() else []
+        outdated: set[Path] = set()
+        old: dict[str, Any] = {}
+        if content:
+            old = _read_run(path)
+            if old.get("kind") != kind:
+                raise RunFolderError(
+                    f"{path} is not empty and holds no {kind} of jko; choose another folder with --out, or empty it"
+                )
+            outdated = {path / name for name in old.get("files", []) if Path(name).name == name}
+            for name in old.get("solutions", []):
+                if Path(name).name == name:
+                    outdated |= {path / name / file for file in _SOLUTION_FILES}
+        folder = Folder(path, kind, outdated)
+        # First of all, so that a folder of a run that was killed is known as one.
+        folder.write_run({"status": "running", "files": old.get("files", []), "solutions": old.get("solutions", [])})
+        write_bytes(path / "config.toml", to_toml(config))
+        return folder
+
+    def write_run(self, content: dict[str, Any]) -> None:
+        """Write run.json: format, kind, versions, and what the command adds."""
+        write_json(
+            self.path / "run.json",
+            {"format": FORMAT_VERSION, "kind": self.kind, **content, "versions": versions()},
+        )
+
+    def clean(self, files: list[str], solutions: list[str]) -> None:
+        """Remove what an earlier run wrote and this one did not: a mixture of two runs would mislead."""
+        fresh = {self.path / name for name in files}
+        for path in self.outdated - fresh:
+            if path.parent == self.path or path.parent.name not in solutions:
+                path.unlink(missing_ok=True)
+                if path.parent != self.path and path.parent.is_dir() and not any(path.parent.iterdir()):
+                    path.parent.rmdir()
+
+
+def _read_run(path: Path) -> dict[str, Any]:
+    try:
+        run = read_json(path / "run.json")
+    except RunFolderError:
+        return {}
+    return run if isinstance(run, dict) and "format" in run else {}

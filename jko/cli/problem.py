@@ -1,0 +1,146 @@
+"""From a configuration to measures, heads and metrics: everything is checked here, before any work."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from jko.checks import check_finite
+from jko.config import CommonConfig, HeadsConfig, MeasureConfig
+from jko.errors import InvalidInput
+from jko.heads import AbstractHeads, ConstantHeads, OrnsteinUhlenbeckHeads, OscillatingHeads, TabulatedHeads
+from jko.initial import initial_heads, initial_tokens
+from jko.manifolds import AbstractManifold, Euclidean, Sphere
+from jko.measure import ParticleMeasure
+from jko.metrics import AbstractMetric, HeadwiseWasserstein, Wasserstein2, WeightedWasserstein
+
+__all__ = ["METRIC_NAMES", "make_heads", "make_manifold", "make_measure", "make_metric", "resolved"]
+
+_METRICS: dict[str, type[AbstractMetric]] = {
+    "wasserstein2": Wasserstein2,
+    "weighted": WeightedWasserstein,
+    "headwise": HeadwiseWasserstein,
+}
+METRIC_NAMES = {metric: name for name, metric in _METRICS.items()}
+_DTYPES = {"float64": torch.float64, "float32": torch.float32}
+
+
+def resolved(config: Any, dt: float) -> Any:
+    """Return the configuration with the defaults that depend on other entries written out."""
+    measure, heads = config.measure, config.heads
+    if measure.points is None:
+        measure = MeasureConfig(n=measure.n or 300, d=measure.d or 3)
+    if heads.file is None:
+        process = heads.process or "ou"
+        values: dict[str, Any] = {"process": process, "num_heads": heads.num_heads or 4}
+        if process == "ou":
+            values["sigma2"] = 1.0 if heads.sigma2 is None else heads.sigma2
+        if process == "oscillating":
+            values["phases"] = heads.phases or "spread"
+        if process != "constant":
+            values["dt"] = heads.dt or dt
+        heads = HeadsConfig(**values)
+    return config.model_copy(update={"measure": measure, "heads": heads})
+
+
+def make_measure(config: CommonConfig, manifold: AbstractManifold) -> ParticleMeasure:
+    """Return the initial measure on its device.
+
+    Raises:
+        InvalidInput: for a file that is missing or no array, another shape, non-finite entries, points off the
+            manifold, or a device that is not there.
+    """
+    measure, dtype = config.measure, _DTYPES[config.dtype]
+    device = _device(config.device)
+    if measure.points is None:
+        assert measure.n is not None
+        assert measure.d is not None
+        points = initial_tokens(measure.n, measure.d, config.seed, dtype=dtype, device=device)
+    else:
+        values = _array(measure.points, "points", ndim=2, form="(n, d)")
+        points = torch.from_numpy(values)
+        try:
+            manifold.check(points, measure.points)
+        except InvalidInput as error:
+            raise InvalidInput(f"points: {error}") from None
+        # Rounding to a lower precision moves points off the sphere by more than its own tolerance allows.
+        points = manifold.project_point(points).to(dtype=dtype, device=device) if dtype != points.dtype else points
+        points = points.to(device)
+    return ParticleMeasure(points)
+
+
+def make_heads(config: CommonConfig, d: int, t1: float) -> AbstractHeads:
+    """Return the head path on [0, t1] at least.
+
+    Raises:
+        InvalidInput: for a file that is missing or no array, shapes that do not fit, or a table that ends early.
+    """
+    heads = config.heads
+    if heads.file is not None:
+        return _heads_from_files(heads, d, t1)
+    assert heads.num_heads is not None
+    D0 = initial_heads(heads.num_heads, d, config.seed)
+    if heads.process == "constant":
+        return ConstantHeads(D0)
+    assert heads.dt is not None
+    if heads.process == "oscillating":
+        return OscillatingHeads(D0, dt=heads.dt, t1=t1, phases=heads.phases)
+    assert heads.sigma2 is not None
+    return OrnsteinUhlenbeckHeads(D0, sigma2=heads.sigma2, dt=heads.dt, t1=t1, seed=config.seed)
+
+
+def make_metric(name: str) -> AbstractMetric:
+    """Return the metric of a name in the configuration."""
+    return _METRICS[name]()
+
+
+def make_manifold(name: str) -> AbstractManifold:
+    """Return the manifold of a name in the configuration."""
+    return Sphere() if name == "sphere" else Euclidean()
+
+
+def _heads_from_files(heads: HeadsConfig, d: int, t1: float) -> AbstractHeads:
+    assert heads.file is not None
+    if heads.times is None:
+        matrices = _array(heads.file, "heads", ndim=3, form="(H, d, d)", hint="; (K, H, d, d) needs times as well")
+        path: AbstractHeads = ConstantHeads(matrices)
+    else:
+        matrices = _array(heads.file, "heads", ndim=4, form="(K, H, d, d)")
+        path = TabulatedHeads(_array(heads.times, "times", ndim=1, form="(K,)"), matrices)
+    if path.dimension != d:
+        raise InvalidInput(f"heads in {heads.file} have d = {path.dimension}, the points have d = {d}")
+    if not math.isinf(path.t1) and t1 > path.t1 * (1 + 1e-9):
+        raise InvalidInput(f"t1 = {t1!r} lies beyond the last of the times in {heads.times}, {path.t1!r}")
+    return path
+
+
+def _array(file: str, name: str, *, ndim: int, form: str, hint: str = "") -> np.ndarray[Any, np.dtype[np.float64]]:
+    path = Path(file)
+    try:
+        values = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise InvalidInput(f"{name}: the file {file} does not exist") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInput(f"{name}: {file} is no array in NumPy's .npy format: {error}") from None
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
+        kind = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
+        raise InvalidInput(f"{name}: {file} must hold one array of real numbers, got {kind}")
+    if values.ndim != ndim or values.size == 0:
+        raise InvalidInput(f"{name}: {file} must have shape {form}, got {values.shape}{hint}")
+    numbers = np.ascontiguousarray(values, dtype=np.float64)
+    check_finite(torch.from_numpy(numbers), f"{name}: {file}")
+    return numbers
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInput(f"device {name!r} cannot be used here: {reason}") from None
+    return device

@@ -1,0 +1,51 @@
+"""What a command shows: results on standard output, progress and log on standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from jko.progress import AbstractProgress, RichProgress
+
+__all__ = ["logging_to_stderr", "make_progress", "stderr", "stdout"]
+
+_WIDTH = 100
+
+
+def stdout() -> Console:
+    """Return the console of the results; a file or a pipe gets the width that the tables are made for."""
+    return _console(sys.stdout.isatty(), stderr=False)
+
+
+def stderr() -> Console:
+    """Return the console of everything else."""
+    return _console(sys.stderr.isatty(), stderr=True)
+
+
+def make_progress(quiet: bool) -> AbstractProgress | None:
+    """Return a progress bar where somebody may look at it."""
+    return RichProgress(stderr()) if sys.stderr.isatty() and not quiet else None
+
+
+@contextmanager
+def logging_to_stderr(verbose: bool, quiet: bool) -> Iterator[None]:
+    """Show the log of the library on standard error for the time of a command."""
+    logger = logging.getLogger("jko")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def _console(terminal: bool, *, stderr: bool) -> Console:
+    return Console(stderr=stderr, highlight=False, soft_wrap=False, width=None if terminal else _WIDTH)

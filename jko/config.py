@@ -1,0 +1,274 @@
+"""Configurations: models of the TOML files, read and checked before any work."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from jko.errors import InvalidInput
+
+__all__ = [
+    "CompareConfig",
+    "FlowConfig",
+    "HeadsConfig",
+    "MeasureConfig",
+    "RunConfig",
+    "SchemeConfig",
+    "check_config",
+    "merge",
+    "read_toml",
+    "to_toml",
+]
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("must be finite")
+    return value
+
+
+MetricName = Literal["wasserstein2", "weighted", "headwise"]
+Positive = Annotated[float, Field(gt=0), AfterValidator(_finite)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class MeasureConfig(_Model):
+    """The initial measure: the paper's law of `n` tokens in R^d, or the rows of a NumPy file."""
+
+    n: int | None = Field(default=None, ge=1)
+    d: int | None = Field(default=None, ge=1)
+    points: str | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> MeasureConfig:
+        if self.points is not None and (self.n is not None or self.d is not None):
+            raise ValueError("points gives n and d: leave them out")
+        return self
+
+
+class HeadsConfig(_Model):
+    """The head path: a process started at the paper's law of D_0, or matrices from NumPy files."""
+
+    process: Literal["ou", "oscillating", "constant"] | None = None
+    num_heads: int | None = Field(default=None, ge=1)
+    sigma2: Annotated[float, Field(ge=0), AfterValidator(_finite)] | None = None
+    phases: Literal["spread", "shared"] | None = None
+    dt: Positive | None = None
+    file: str | None = None
+    times: str | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> HeadsConfig:
+        made = [name for name in ("process", "num_heads", "sigma2", "phases", "dt") if getattr(self, name) is not None]
+        if self.file is not None and made:
+            raise ValueError(f"file gives the heads: leave out {', '.join(made)}")
+        if self.times is not None and self.file is None:
+            raise ValueError("times belongs to file, which is missing")
+        process = self.process or "ou"
+        for name, owner in (("sigma2", "ou"), ("phases", "oscillating")):
+            if getattr(self, name) is not None and process != owner:
+                raise ValueError(f'{name} belongs to process = "{owner}", but the process is "{process}"')
+        if process == "constant" and self.dt is not None:
+            raise ValueError('dt belongs to a process that moves, but the process is "constant"')
+        return self
+
+
+class CompareFlowConfig(_Model):
+    """What the runs of a comparison follow."""
+
+    metrics: list[MetricName] = Field(default=["wasserstein2", "weighted", "headwise"], min_length=1)
+    sign: Literal[1, -1] = 1
+    manifold: Literal["sphere", "euclidean"] = "sphere"
+
+
+class CompareSolveConfig(_Model):
+    """Final time, step sizes, and the number of common times of a comparison."""
+
+    t1: Positive = 1.0
+    taus: list[Positive] = Field(default=[0.01, 0.005, 0.0025], min_length=1)
+    samples: int = Field(default=100, ge=1)
+
+
+class FlowConfig(_Model):
+    """What a single run follows."""
+
+    metric: MetricName = "weighted"
+    sign: Literal[1, -1] = 1
+    manifold: Literal["sphere", "euclidean"] = "sphere"
+
+
+class SchemeConfig(_Model):
+    """The scheme of a single run."""
+
+    name: Literal["jko", "explicit"] = "jko"
+    tau: Positive = 0.01
+    rtol: Positive | None = None
+
+    @model_validator(mode="after")
+    def _tolerance(self) -> SchemeConfig:
+        if self.rtol is not None and self.name == "explicit":
+            raise ValueError('rtol belongs to name = "jko": an explicit scheme minimizes nothing')
+        return self
+
+
+class SolveConfig(_Model):
+    """Final time of a single run, and what it keeps."""
+
+    t1: Positive = 1.0
+    save_every: int = Field(default=1, ge=1)
+    max_steps: int | None = Field(default=None, ge=0)
+
+
+class CommonConfig(_Model):
+    """What every command takes."""
+
+    seed: Seed = 0
+    device: str = "cpu"
+    dtype: Literal["float64", "float32"] = "float64"
+    measure: MeasureConfig = MeasureConfig()
+    heads: HeadsConfig = HeadsConfig()
+
+
+class CompareConfig(CommonConfig):
+    """The configuration of `jko compare`."""
+
+    flow: CompareFlowConfig = CompareFlowConfig()
+    solve: CompareSolveConfig = CompareSolveConfig()
+
+
+class RunConfig(CommonConfig):
+    """The configuration of `jko run`."""
+
+    flow: FlowConfig = FlowConfig()
+    scheme: SchemeConfig = SchemeConfig()
+    solve: SolveConfig = SolveConfig()
+
+
+AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        InvalidInput: naming the file when it is missing, or the line that is no TOML.
+    """
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"))
+    except FileNotFoundError:
+        raise InvalidInput(f"the configuration {path} does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the configuration {path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"{path} is no TOML: {error}") from None
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Return `base` with the entries of `over`, table by table; neither is changed."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def check_config(model: type[AnyConfig], data: dict[str, Any], source: str = "") -> AnyConfig:
+    """Validate plain data against a model.
+
+    Args:
+        model: the model.
+        data: the data, as TOML gives it.
+        source: where they come from, for the message.
+
+    Raises:
+        InvalidInput: in one line: the key, its value, what was expected, and for a key that does not exist the
+            nearest one that does.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        # A misspelt key explains the rest, so it comes first.
+        found = sorted(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+        message = _sentence(model, found[0])
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise InvalidInput(f"{source}: {message}{more}" if source else message + more) from None
+
+
+def to_toml(config: BaseModel) -> bytes:
+    """Write a configuration with every value that is set, defaults included."""
+    import tomli_w
+
+    return tomli_w.dumps(config.model_dump(exclude_none=True)).encode()
+
+
+def _sentence(model: type[BaseModel], item: Any) -> str:
+    places = [str(part) for part in item["loc"]]
+    key = ".".join(places)
+    if item["type"] == "extra_forbidden":
+        known = _keys(model, places[:-1])
+        near = difflib.get_close_matches(places[-1], known, n=1)
+        prefix = ".".join([*places[:-1], ""])
+        hint = f"did you mean {prefix}{near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+        return f"unknown key {key} = {_show(item['input'])}; {hint}"
+    if item["type"] == "value_error":
+        return f"[{key}] {item['ctx']['error']}" if isinstance(item["input"], dict) else _value(key, item, "")
+    return _value(key, item, _expected(item))
+
+
+def _value(key: str, item: Any, expected: str) -> str:
+    wanted = expected or str(item["ctx"]["error"])
+    quoted = item["type"] in ("float_type", "int_type") and isinstance(item["input"], str)
+    hint = "; write it without quotes" if quoted and _is_number(item["input"]) else ""
+    return f"{key} = {_show(item['input'])}: {wanted}{hint}"
+
+
+def _expected(item: Any) -> str:
+    context = item.get("ctx", {})
+    texts = {
+        "float_type": "must be a number",
+        "int_type": "must be a whole number",
+        "int_from_float": "must be a whole number",
+        "string_type": "must be text in quotes",
+        "bool_type": "must be true or false",
+        "list_type": "must be a list in brackets",
+        "model_type": "must be a table",
+        "greater_than": f"must be greater than {context.get('gt')}",
+        "greater_than_equal": f"must be at least {context.get('ge')}",
+        "less_than": f"must be less than {context.get('lt')}",
+        "literal_error": f"must be one of {context.get('expected')}",
+        "too_short": "must not be empty",
+    }
+    return texts.get(item["type"], item["msg"])
+
+
+def _keys(model: type[BaseModel], places: list[str]) -> list[str]:
+    for place in places:
+        inner = model.model_fields[place].annotation if place in model.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,219 @@
+"""JKO and the explicit scheme from the same measure, on the same head path, in the same metric."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from jko.checks import check_positive
+from jko.diagnostics.common_times import common_intervals
+from jko.diagnostics.comparison import Comparison, Gap, MetricComparison, Pair
+from jko.diagnostics.run import Run
+from jko.driver import Save, solve
+from jko.energies import AttentionEnergy
+from jko.errors import InvalidInput
+from jko.flows import GradientFlow
+from jko.heads import AbstractHeads
+from jko.manifolds import AbstractManifold, Sphere
+from jko.measure import ParticleMeasure
+from jko.metrics import AbstractMetric, HeadwiseWasserstein, Wasserstein2, WeightedWasserstein
+from jko.progress import AbstractProgress
+from jko.schemes import JKO, AbstractMinimizer, AbstractScheme, ExplicitEuler
+from jko.solution import Solution
+from jko.status import Status
+from jko.transport import squared_wasserstein
+
+__all__ = ["compare"]
+
+
+def compare(
+    measure: ParticleMeasure,
+    heads: AbstractHeads,
+    *,
+    t1: float,
+    taus: Sequence[float],
+    metrics: Sequence[AbstractMetric] = (Wasserstein2(), WeightedWasserstein(), HeadwiseWasserstein()),
+    sign: int = 1,
+    manifold: AbstractManifold | None = None,
+    samples: int = 100,
+    minimizer: AbstractMinimizer | None = None,
+    progress: AbstractProgress | None = None,
+) -> Comparison:
+    """Run both schemes for every metric and tau and measure how far their clouds are apart.
+
+    In one and the same metric the two agree to O(tau). Different metrics have different limits: for H >= 2 heads with
+    different mobilities JKO in W_{m,2} does NOT approach the head-wise explicit flow, and the gaps measure it.
+
+    Args:
+        measure: the initial measure, unbatched.
+        heads: the path t -> D(t); every run sees the same one.
+        t1: final time.
+        taus: step sizes in any order, each a divisor of t1.
+        metrics: the geometries to compare in.
+        sign: +1 minimizes E, -1 minimizes -E.
+        manifold: where the particles live, by default the unit sphere.
+        samples: largest number of common times at which distances are taken, the initial time not counted.
+        minimizer: solves the JKO steps; None means the default of `JKO`.
+        progress: told about each run in turn.
+
+    Returns:
+        The comparison. A run that fails is in it with its status. An interrupt ends the comparison with status
+        INTERRUPTED and keeps what is complete.
+
+    Raises:
+        InvalidInput: for bad input, before any work.
+    """
+    plan = _Plan.of(measure, heads, t1, taus, metrics, sign, manifold, samples, minimizer, progress)
+    entries: list[tuple[AbstractMetric, list[Pair]]] = []
+    gaps: list[Gap] = []
+    unfinished: Solution | None = None
+    interrupted = False
+    try:
+        for number, (metric, tau) in enumerate(itertools.product(plan.metrics, plan.taus)):
+            if tau == plan.taus[0]:
+                entries.append((metric, []))
+            pairs = entries[-1][1]
+            runs = []
+            for scheme in plan.schemes(tau):
+                runs.append(plan.run(metric, scheme, tau, 2 * number + len(runs) + 1))
+                if runs[-1].solution.status is Status.INTERRUPTED:
+                    unfinished = runs[-1].solution
+                    raise KeyboardInterrupt
+            pairs.append(_pair(tau, runs[0], runs[1], plan.manifold, pairs[-1] if pairs else None))
+        gaps.extend(_gaps(entries, plan.manifold))
+    except KeyboardInterrupt:
+        interrupted = True
+    done = tuple(MetricComparison(metric, tuple(pairs)) for metric, pairs in entries if pairs)
+    bad = [pair.status for entry in done for pair in entry.pairs if not pair.complete]
+    return Comparison(
+        sign=plan.energy.sign,
+        num_heads=heads.num_heads,
+        n=measure.n,
+        d=measure.d,
+        t1=plan.t1,
+        energy=plan.energy.description,
+        metrics=done,
+        gaps=tuple(gaps),
+        status=Status.INTERRUPTED if interrupted else bad[0] if bad else Status.SUCCESS,
+        unfinished=unfinished,
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """The runs of a comparison, validated."""
+
+    measure: ParticleMeasure
+    energy: AttentionEnergy
+    manifold: AbstractManifold
+    metrics: tuple[AbstractMetric, ...]
+    taus: tuple[float, ...]
+    t1: float
+    intervals: int
+    minimizer: AbstractMinimizer | None
+    progress: AbstractProgress | None
+
+    @staticmethod
+    def of(
+        measure: ParticleMeasure,
+        heads: AbstractHeads,
+        t1: float,
+        taus: Sequence[float],
+        metrics: Sequence[AbstractMetric],
+        sign: int,
+        manifold: AbstractManifold | None,
+        samples: int,
+        minimizer: AbstractMinimizer | None,
+        progress: AbstractProgress | None,
+    ) -> _Plan:
+        steps = tuple(sorted((check_positive(tau, "tau") for tau in taus), reverse=True))
+        if not steps or not metrics:
+            raise InvalidInput("a comparison needs at least one tau and one metric")
+        for values, name in ((steps, "tau"), ([metric.title for metric in metrics], "metric")):
+            if len(set(values)) < len(values):
+                raise InvalidInput(f"every {name} may be given once, got {list(values)}")
+        energy = AttentionEnergy(heads, sign)
+        space = Sphere() if manifold is None else manifold
+        space.check(measure.points)
+        intervals = common_intervals(t1, steps, samples)
+        if t1 > heads.t1 * (1 + 1e-9):
+            raise InvalidInput(f"t1 = {t1!r} lies beyond the end of the head path, {heads.t1!r}")
+        if heads.dimension != measure.d:
+            raise InvalidInput(f"heads of dimension {heads.dimension} do not fit points in R^{measure.d}")
+        return _Plan(measure, energy, space, tuple(metrics), steps, float(t1), intervals, minimizer, progress)
+
+    def schemes(self, tau: float) -> tuple[AbstractScheme, AbstractScheme]:
+        return JKO(tau, minimizer=self.minimizer), ExplicitEuler(tau)
+
+    def run(self, metric: AbstractMetric, scheme: AbstractScheme, tau: float, number: int) -> Run:
+        steps = round(self.t1 / tau)
+        total = 2 * len(self.metrics) * len(self.taus)
+        label = f"{number}/{total}  tau = {tau:g}  "
+        start = time.perf_counter()
+        solution = solve(
+            GradientFlow(self.energy, metric, self.manifold),
+            self.measure,
+            scheme,
+            t1=self.t1,
+            save=Save(every=steps // self.intervals),
+            progress=None if self.progress is None else _Labeled(self.progress, label),
+            throw=False,
+            config={"scheme": scheme.title, "metric": metric.title, "tau": tau, "sign": self.energy.sign},
+        )
+        return Run(solution, time.perf_counter() - start)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Labeled(AbstractProgress):
+    """Passes everything on, with the number of the run and its tau in the title."""
+
+    inner: AbstractProgress
+    label: str
+
+    def start(self, total: int, title: str) -> None:
+        self.inner.start(total, self.label + title)
+
+    def update(self, step: int, t: float, columns: dict[str, float]) -> None:
+        self.inner.update(step, t, columns)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def _distances(first: Solution, second: Solution, manifold: AbstractManifold) -> tuple[Tensor, Tensor]:
+    """The times that both runs saved, which have the same tau, and the exact W_2 between their clouds there."""
+    shared = min(len(first.times), len(second.times))
+    same = first.times[:shared] == second.times[:shared]
+    count = shared if bool(same.all()) else int((~same).nonzero()[0])
+    squares = [squared_wasserstein(first.measure(k), second.measure(k), manifold) for k in range(count)]
+    return first.times[:count], torch.tensor(squares, dtype=torch.float64).sqrt()
+
+
+def _pair(tau: float, jko: Run, explicit: Run, manifold: AbstractManifold, coarser: Pair | None) -> Pair:
+    times, distances = _distances(jko.solution, explicit.solution, manifold)
+    pair = Pair(tau, jko, explicit, times, distances, None)
+    if coarser is None or not (pair.complete and coarser.complete) or 0 in (pair.supremum, coarser.supremum):
+        return pair
+    order = math.log(coarser.supremum / pair.supremum) / math.log(coarser.tau / tau)
+    return replace(pair, order=order)
+
+
+def _gaps(entries: list[tuple[AbstractMetric, list[Pair]]], manifold: AbstractManifold) -> Iterator[Gap]:
+    """JKO against JKO for every two metrics, and JKO in W_{m,2} against the explicit head-wise flow."""
+    finest = [(metric, pairs[-1]) for metric, pairs in entries]
+    for (first, one), (second, other) in itertools.combinations(finest, 2):
+        runs = [("JKO", other.jko)]
+        if isinstance(first, WeightedWasserstein) and isinstance(second, HeadwiseWasserstein):
+            runs.append(("explicit", other.explicit))
+        for name, run in runs:
+            times, distances = _distances(one.jko.solution, run.solution, manifold)
+            yield Gap(f"JKO, {first.title}", f"{name}, {second.title}", one.tau, times, distances)

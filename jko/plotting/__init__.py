@@ -1,0 +1,17 @@
+"""Figures of runs and comparisons. Nothing here touches the global state of matplotlib."""
+
+from jko.plotting.comparison import distance_figure, energy_figure, gap_figure
+from jko.plotting.single import run_figure
+from jko.plotting.snapshots import snapshot_figure
+from jko.plotting.style import math_title, new_figure, save_figure
+
+__all__ = [
+    "distance_figure",
+    "energy_figure",
+    "gap_figure",
+    "math_title",
+    "new_figure",
+    "run_figure",
+    "save_figure",
+    "snapshot_figure",
+]

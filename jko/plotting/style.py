@@ -1,0 +1,62 @@
+"""Colors, sizes and files that all figures share."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from jko.storage import write_bytes
+
+__all__ = ["COLORS", "GRAY", "color_of", "math_title", "new_figure", "save_figure", "tidy"]
+
+# Okabe and Ito's palette: told apart with every common color blindness, and in gray.
+COLORS = {"W2": "#0072B2", "W_{m,2}": "#D55E00", "head-wise": "#009E73"}
+GRAY = "#555555"
+_MORE = ("#CC79A7", "#E69F00", "#56B4E9")
+
+
+def color_of(metric: str, position: int = 0) -> str:
+    """Return the color of a metric by its title; others take the remaining colors in turn."""
+    return COLORS.get(metric, _MORE[position % len(_MORE)])
+
+
+def math_title(title: str) -> str:
+    """Return a metric's title as matplotlib sets it."""
+    return {"W2": "$W_2$", "W_{m,2}": "$W_{m,2}$"}.get(title, title)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return a figure in inches, with a canvas of its own: it needs no display and is in no global list."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def tidy(axes: Axes) -> None:
+    """Take away what is not data."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(True, color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def save_figure(figure: Figure, stem: str | Path, *, dpi: int = 150) -> list[str]:
+    """Write a figure as PNG and as PDF, each atomically, and return the names of the files.
+
+    Raises:
+        RunFolderError: when the folder cannot be written.
+    """
+    path = Path(stem)
+    names = []
+    for suffix, settings in (("png", {"dpi": dpi}), ("pdf", {"metadata": {"CreationDate": None}})):
+        buffer = io.BytesIO()
+        keywords: dict[str, Any] = dict(settings)
+        figure.savefig(buffer, format=suffix, **keywords)
+        target = path.with_name(f"{path.name}.{suffix}")
+        write_bytes(target, buffer.getvalue())
+        names.append(target.name)
+    return names
