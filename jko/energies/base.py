@@ -60,6 +60,8 @@ class Evaluation:
 class AbstractEnergy(ABC):
     """A time-dependent energy of particle measures. Energies add up, and numbers scale them."""
 
+    __slots__ = ()
+
     @property
     @abstractmethod
     def moves(self) -> bool:

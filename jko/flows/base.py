@@ -39,6 +39,8 @@ class FlowState:
 class AbstractFlow(ABC):
     """An immutable bundle of what moves the particles and where they live."""
 
+    __slots__ = ()
+
     @property
     @abstractmethod
     def manifold(self) -> AbstractManifold:

@@ -63,6 +63,8 @@ class Fields:
 class AbstractMetric(ABC):
     """A geometry on particle measures, given by the squared cost of moving the particles along tangent vectors."""
 
+    __slots__ = ()
+
     @property
     @abstractmethod
     def title(self) -> str:

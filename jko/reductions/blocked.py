@@ -47,7 +47,7 @@ class Blocked(AbstractReduction):
         tiles = _Tiles.of(self.block_bytes, points, D)
         factor = _right_factor(points, weights, tiles.heads, first=first)
         right, out, transposed = tiles.split(factor), *tiles.zeros_like(factor)
-        sums = tiles.accumulators(out, transposed)
+        sums = tiles.accumulators(out, transposed, weights)
         for k in tiles.groups:
             local, local_sums = _at(right, k), sums.at(k)
             for i, j, exponent in tiles.exponents(k):
@@ -64,7 +64,7 @@ class Blocked(AbstractReduction):
         rows = torch.cat([direction.expand(shape), points.expand(shape)], -1).split(tiles.edge, -2)
         columns = tiles.split(torch.cat([D @ points.mT, D @ direction.mT], 1))
         out, transposed = tiles.zeros_like(factor)
-        sums = tiles.accumulators(out, transposed)
+        sums = tiles.accumulators(out, transposed, weights)
         for k in tiles.groups:
             local, local_moving, local_sums = _at(right, k), _at(moving, k), sums.at(k)
             for i, j, exponent in tiles.exponents(k):
@@ -131,9 +131,13 @@ class _Tiles:
         out = torch.zeros(factor.shape, dtype=factor.dtype, device=factor.device)
         return out, out if self.symmetric else torch.zeros_like(out)
 
-    def accumulators(self, out: Tensor, transposed: Tensor) -> _Accumulators:
-        parts = self.split(out)
-        return _Accumulators(parts, parts if transposed is out else self.split(transposed))
+    def accumulators(self, out: Tensor, transposed: Tensor, weights: Tensor) -> _Accumulators:
+        parts, tracers = self.split(out), weights == 0
+        return _Accumulators(
+            parts,
+            parts if transposed is out else self.split(transposed),
+            tracers.split(self.edge) if bool(tracers.any()) else None,
+        )
 
     def exponents(self, k: slice) -> Iterator[tuple[int, int, Tensor]]:
         """The exponents of the tiles of a group of heads, one at a time on the common buffer."""
@@ -153,6 +157,7 @@ class _Accumulators:
 
     out: Sequence[Tensor]
     transposed: Sequence[Tensor]
+    tracers: tuple[Tensor, ...] | None
 
     @property
     def symmetric(self) -> bool:
@@ -161,13 +166,20 @@ class _Accumulators:
     def at(self, k: slice) -> _Accumulators:
         """The part of a group of heads."""
         out = _at(self.out, k)
-        return _Accumulators(out, out if self.symmetric else _at(self.transposed, k))
+        return _Accumulators(out, out if self.symmetric else _at(self.transposed, k), self.tracers)
 
     def add(self, right: list[Tensor], kernel: Tensor, i: int, j: int) -> None:
         """Add what the tile in row i and column j contributes to both sides."""
-        self.transposed[j].baddbmm_(right[i], kernel)
+        rows = columns = kernel
+        if self.tracers is not None:
+            # A tracer adds nothing even where exp overflows, and 0 * inf is not 0.
+            rows, columns = (
+                kernel.masked_fill(self.tracers[i][:, None], 0.0),
+                kernel.masked_fill(self.tracers[j], 0.0),
+            )
+        self.transposed[j].baddbmm_(right[i], rows)
         if i != j or not self.symmetric:
-            self.out[i].baddbmm_(right[j], kernel.mT)
+            self.out[i].baddbmm_(right[j], columns.mT)
 
 
 def _at(parts: Sequence[Tensor], k: slice) -> list[Tensor]:
