@@ -1,0 +1,54 @@
+"""An energy without heads, for the algebra of energies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from jko.energies import AbstractEnergy, AttentionEnergy, Evaluation, HeadEvaluation
+from jko.errors import InvalidInput
+from jko.measure import ParticleMeasure
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Quadratic(AbstractEnergy):
+    """E(u, t) = (1 + t) sum_i w_i <x_i, A x_i> / 2 with a diagonal matrix A."""
+
+    diagonal: Tensor
+
+    @property
+    def moves(self) -> bool:
+        return True
+
+    @property
+    def attention_parts(self) -> tuple[AttentionEnergy, ...]:
+        return ()
+
+    @property
+    def description(self) -> str:
+        return "quadratic"
+
+    def evaluate(self, measure: ParticleMeasure, t: float) -> Evaluation:
+        x = measure.points
+        gradient = (1 + t) * self.diagonal.to(x) * x
+        variation = (gradient * x).sum(-1) / 2
+        return Evaluation((measure.weights * variation).to(torch.float64).sum(-1), variation, gradient)
+
+    def value(self, measure: ParticleMeasure, t: float) -> Tensor:
+        return self.evaluate(measure, t).value
+
+    def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
+        return (1 + t) * self.diagonal.to(direction) * direction
+
+    def evaluate_heads(self, points: Tensor, weights: Tensor, t: float) -> HeadEvaluation:
+        raise InvalidInput("no heads")
+
+    def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
+        raise InvalidInput("no heads")
+
+    def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
+        return -torch.inf
