@@ -16,7 +16,7 @@ from jko.errors import JKOError
 __all__ = ["app", "main"]
 
 # Older versions of typer bring the classes of click, newer ones have copies of their own; this is the root of both.
-_UsageError = typer.BadParameter.__mro__[2]
+_UsageError: type[BaseException] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     add_completion=False,

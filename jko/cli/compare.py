@@ -143,9 +143,10 @@ def _save(folder: Folder, comparison: Comparison, config: CompareConfig) -> tupl
         for entry in comparison.metrics:
             name = METRIC_NAMES[type(entry.metric)]
             figures[f"snapshots-{name}"] = plotting.snapshot_figure(
-                {"JKO": entry.finest.jko.solution, "explicit": entry.finest.explicit.solution},
+                {"JKO": entry.finest.jko.solution, "explicit Euler": entry.finest.explicit.solution},
                 manifold=manifold,
-                title=f"{plotting.math_title(entry.title)}, sign = {comparison.sign:+d}, tau = {entry.finest.tau:g}",
+                title=plotting.comparison_title(comparison, entry),
+                color=plotting.color_of(entry.title),
             )
         for name, figure in figures.items():
             files += plotting.save_figure(figure, folder.path / name)
@@ -170,8 +171,8 @@ def _report(
         print(json.dumps(summary, indent=2, allow_nan=False))
     else:
         console = screen.stdout()
-        for table in tables.comparison_tables(comparison):
-            console.print(table)
+        console.print(tables.comparison_table(comparison))
+        console.print()
         for note in tables.comparison_notes(comparison):
             console.print(f"- {note}", markup=False)
     if not quiet:

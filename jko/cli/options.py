@@ -148,7 +148,7 @@ def override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """
     from jko.config import merge
 
-    tables = {name: table for name, table in base.items()}
+    tables = dict(base)
     for name, file, parameters in (
         ("measure", ("points",), ("n", "d")),
         ("heads", ("file", "times"), ("process", "num_heads", "sigma2", "phases", "dt")),

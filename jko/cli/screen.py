@@ -11,24 +11,19 @@ from rich.console import Console
 
 from jko.progress import AbstractProgress, RichProgress
 
-__all__ = ["logging_to_stderr", "make_progress", "stderr", "stdout"]
+__all__ = ["logging_to_stderr", "make_progress", "stdout"]
 
 _WIDTH = 100
 
 
 def stdout() -> Console:
     """Return the console of the results; a file or a pipe gets the width that the tables are made for."""
-    return _console(sys.stdout.isatty(), stderr=False)
-
-
-def stderr() -> Console:
-    """Return the console of everything else."""
-    return _console(sys.stderr.isatty(), stderr=True)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
 
 
 def make_progress(quiet: bool) -> AbstractProgress | None:
     """Return a progress bar where somebody may look at it."""
-    return RichProgress(stderr()) if sys.stderr.isatty() and not quiet else None
+    return RichProgress() if sys.stderr.isatty() and not quiet else None
 
 
 @contextmanager
@@ -45,7 +40,3 @@ def logging_to_stderr(verbose: bool, quiet: bool) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-
-
-def _console(terminal: bool, *, stderr: bool) -> Console:
-    return Console(stderr=stderr, highlight=False, soft_wrap=False, width=None if terminal else _WIDTH)

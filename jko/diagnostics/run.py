@@ -86,7 +86,7 @@ class Run:
         records = self.solution.records
         if "residual" not in records:
             return None
-        energy = records["head_energy"] if "head_energy" in records else records.energy
+        energy = records.get("head_energy", records.energy)
         tau = self.solution.states.t.diff()
         rise = energy + records.squared_distance / (2 * tau) - records.energy_previous
         return float((rise / self.solution.states.energy.abs().max()).max())

@@ -6,15 +6,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
-from jko.diagnostics import Comparison, Gap
-from jko.plotting.style import GRAY, color_of, math_title, new_figure, tidy
+from jko.diagnostics import Comparison, Gap, MetricComparison, Pair
+from jko.plotting.style import GRAY, color_of, math_title, new_figure, scale_dissipation, tidy
 
-__all__ = ["distance_figure", "energy_figure", "gap_figure"]
+__all__ = ["comparison_title", "distance_figure", "energy_figure", "gap_figure"]
 
 _SCHEMES = (
     Line2D([], [], color=GRAY, linestyle="-", linewidth=2.4, alpha=0.45, label="JKO"),
     Line2D([], [], color=GRAY, linestyle="--", linewidth=1.2, label="explicit"),
 )
+_SAME_METRIC = "JKO – explicit, same metric"
+
+
+def comparison_title(comparison: Comparison, entry: MetricComparison) -> str:
+    """Return metric, sign, number of heads and the finest tau, for a figure of one metric."""
+    return (
+        f"{math_title(entry.title)}, sign = {comparison.sign:+d}, H = {comparison.num_heads}, "
+        f"$\\tau$ = {entry.finest.tau:g}"
+    )
 
 
 def distance_figure(comparison: Comparison) -> Figure:
@@ -34,7 +43,7 @@ def distance_figure(comparison: Comparison) -> Figure:
             "osD^"[k % 4] + "-",
             color=color_of(entry.title, k),
             markersize=6,
-            label=math_title(entry.title),
+            label=math_title(entry.title) + _order(pairs[-1]),
         )
     suprema = [pair.supremum for entry in comparison.metrics for pair in entry.pairs if pair.supremum > 0]
     if taus and suprema:
@@ -46,7 +55,7 @@ def distance_figure(comparison: Comparison) -> Figure:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(r"step size $\tau$")
-    axes.set_ylabel(r"$\sup_t\, W_2(\mathrm{JKO}, \mathrm{explicit})$")
+    axes.set_ylabel(r"$\mathrm{sup}_t\ W_2$(JKO, explicit)")
     axes.set_title(f"Distance between JKO and explicit Euler, sign = {comparison.sign:+d}", fontsize=11)
     axes.legend(frameon=False)
     return figure
@@ -67,9 +76,7 @@ def energy_figure(comparison: Comparison) -> Figure:
     energy, dissipation = panels
     energy.set_ylabel(f"energy ${'-' if comparison.sign < 0 else ''}E(u_t, t)$")
     dissipation.set_ylabel(r"dissipation $-\langle \nabla sE, v\rangle$ (energy / time)")
-    lowest = min(float(entry.finest.jko.solution.states.dissipation.min()) for entry in comparison.metrics)
-    if lowest > 0:
-        dissipation.set_yscale("log")
+    scale_dissipation(dissipation, [entry.finest.jko.solution for entry in comparison.metrics])
     metrics = [
         Line2D([], [], color=color_of(entry.title, k), linewidth=3, label=math_title(entry.title))
         for k, entry in enumerate(comparison.metrics)
@@ -77,7 +84,8 @@ def energy_figure(comparison: Comparison) -> Figure:
     energy.legend(handles=[*metrics, *_SCHEMES], frameon=False, fontsize=9)
     tau = min(entry.finest.tau for entry in comparison.metrics)
     figure.suptitle(
-        f"Energy and dissipation, sign = {comparison.sign:+d}, H = {comparison.num_heads}, tau = {tau:g}", fontsize=11
+        f"Energy and dissipation, sign = {comparison.sign:+d}, H = {comparison.num_heads}, $\\tau$ = {tau:g}",
+        fontsize=11,
     )
     return figure
 
@@ -88,6 +96,7 @@ def gap_figure(comparison: Comparison) -> Figure:
     distance, defect = figure.subplots(1, 2)
     tidy(distance)
     tidy(defect)
+    gray = False
     for k, gap in enumerate(comparison.gaps):
         color, style = _look(gap, k)
         distance.plot(gap.times, gap.distances, style, color=color, linewidth=1.8, label=_label(gap))
@@ -97,16 +106,31 @@ def gap_figure(comparison: Comparison) -> Figure:
             defect.plot(
                 states.t, states["covariance_defect"], color=color_of(entry.title, k), label=math_title(entry.title)
             )
+    for entry in comparison.metrics:
+        pair = entry.finest
+        if pair.complete:
+            distance.plot(
+                pair.times, pair.distances, "-", color="0.6", linewidth=1.0, label=None if gray else _SAME_METRIC
+            )
+            gray = True
     distance.set_ylabel("$W_2$ between the clouds")
     distance.set_ylim(bottom=0)
     distance.legend(frameon=False, fontsize=8)
-    defect.set_ylabel(r"covariance defect $(\sum_i w_i b |C|^2)^{1/2}$")
+    defect.set_ylabel(r"covariance defect $(\Sigma_i\, w_i b\, |C_i|^2)^{1/2}$")
     defect.set_ylim(bottom=0)
     defect.legend(frameon=False, fontsize=9, title="along JKO in")
     for axes in (distance, defect):
         axes.set_xlabel("time $t$")
-    figure.suptitle(f"Gap between the metrics, sign = {comparison.sign:+d}, H = {comparison.num_heads}", fontsize=11)
+    tau = min(entry.finest.tau for entry in comparison.metrics)
+    figure.suptitle(
+        f"Gap between the metrics, sign = {comparison.sign:+d}, H = {comparison.num_heads}, $\\tau$ = {tau:g}",
+        fontsize=11,
+    )
     return figure
+
+
+def _order(pair: Pair) -> str:
+    return "" if pair.order is None else f", last order {pair.order:.2f}"
 
 
 def _look(gap: Gap, position: int) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from jko.plotting.style import COLORS, new_figure, tidy
+from jko.plotting.style import COLORS, new_figure, scale_dissipation, tidy
 from jko.solution import Solution
 
 __all__ = ["run_figure"]
@@ -20,7 +20,7 @@ def run_figure(solution: Solution) -> Figure:
         axes.plot(states.t, states[name], color=COLORS["W2"])
         axes.set_xlabel("time $t$")
         axes.set_ylabel({"energy": "energy $sE(u_t, t)$", "dissipation": "dissipation (energy / time)"}[name])
-        if name == "dissipation" and float(states[name].min()) > 0:
-            axes.set_yscale("log")
+        if name == "dissipation":
+            scale_dissipation(axes, [solution])
     figure.suptitle(solution.title, fontsize=11)
     return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -52,7 +52,7 @@ def snapshot_figure(
     figure = new_figure(2.9 * len(fractions), 2.9 * len(solutions) + 0.7)
     grid = figure.subplots(len(solutions), len(fractions), squeeze=False)
     for row, (name, solution) in zip(grid, solutions.items(), strict=True):
-        for column, (axes, fraction) in enumerate(zip(row, fractions, strict=True)):
+        for axes, fraction in zip(row, fractions, strict=True):
             start, end = float(solution.times[0]), float(solution.times[-1])
             k = int((solution.times - (start + fraction * (end - start))).abs().argmin())
             view.draw(axes, solution.points[k], color)
@@ -107,9 +107,8 @@ class _View:
             panel.plot(np.cos(turn), np.sin(turn), color=_EDGE, linewidth=1.0, zorder=3)
         if self.wire:
             _draw_wire(panel)
-        style: dict[str, Any] = {"color": color, "linewidths": 0}
-        panel.scatter(*page[~front].T, s=9, alpha=0.22, zorder=2, **style)
-        panel.scatter(*page[front].T, s=11, alpha=0.75, zorder=4, **style)
+        for side, size, alpha, order in ((~front, 9, 0.22, 2), (front, 11, 0.75, 4)):
+            panel.scatter(page[side, 0], page[side, 1], s=size, alpha=alpha, zorder=order, color=color, linewidths=0)
 
 
 def _page(seen: _Array) -> _Array:

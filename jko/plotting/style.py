@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from jko.solution import Solution
 from jko.storage import write_bytes
 
-__all__ = ["COLORS", "GRAY", "color_of", "math_title", "new_figure", "save_figure", "tidy"]
+__all__ = ["COLORS", "GRAY", "color_of", "math_title", "new_figure", "save_figure", "scale_dissipation", "tidy"]
 
 # Okabe and Ito's palette: told apart with every common color blindness, and in gray.
 COLORS = {"W2": "#0072B2", "W_{m,2}": "#D55E00", "head-wise": "#009E73"}
@@ -42,6 +45,23 @@ def tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def scale_dissipation(axes: Axes, solutions: Sequence[Solution]) -> None:
+    """Scale the vertical axis logarithmically; linearly near 0 where a dissipation is not positive throughout.
+
+    The dissipation falls over decades, and that of the head-wise flow may be negative.
+    """
+    columns = [solution.states.dissipation for solution in solutions]
+    largest = max(float(column.abs().max()) for column in columns)
+    if not (math.isfinite(largest) and largest > 0):
+        return
+    if min(float(column.min()) for column in columns) > 0:
+        axes.set_yscale("log")
+        return
+    threshold = 10.0 ** math.floor(math.log10(largest) - 2.5)
+    axes.set_yscale("symlog", linthresh=threshold)
+    axes.axhline(0.0, color=GRAY, linewidth=0.8)
 
 
 def save_figure(figure: Figure, stem: str | Path, *, dpi: int = 150) -> list[str]:
