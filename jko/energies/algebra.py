@@ -64,14 +64,15 @@ class Scaled(AbstractEnergy):
         factor = "c(t)" if callable(self.coefficient) else f"{self.coefficient:g}"
         return f"{factor} * ({self.energy.description})"
 
-    def evaluate(self, measure: ParticleMeasure, t: float) -> Evaluation:
+    def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
         c = self.coefficient_at(t)
-        part = self.energy.evaluate(measure, t)
+        part = self.energy.evaluate(measure, t, curvature=curvature)
         return Evaluation(
             value=_times(c, part.value),
             first_variation=_times(c, part.first_variation),
             gradient=_times(c, part.gradient),
             heads=None if part.heads is None else _scaled_heads(part.heads, c),
+            curvature=None if part.curvature is None else _times(c, part.curvature),
         )
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
@@ -116,8 +117,8 @@ class Sum(AbstractEnergy):
     def description(self) -> str:
         return " + ".join(term.description for term in self.terms)
 
-    def evaluate(self, measure: ParticleMeasure, t: float) -> Evaluation:
-        parts = [term.evaluate(measure, t) for term in self.terms]
+    def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
+        parts = [term.evaluate(measure, t, curvature=curvature) for term in self.terms]
         with_heads = [part for part in parts if part.heads is not None]
         single = len(self.attention_parts) == 1 and len(with_heads) == 1
         return Evaluation(
@@ -125,6 +126,7 @@ class Sum(AbstractEnergy):
             first_variation=_added([part.first_variation for part in parts]),
             gradient=_added([part.gradient for part in parts]),
             heads=_shifted_heads(parts) if single else None,
+            curvature=_added_or_none([part.curvature for part in parts]),
         )
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
@@ -165,6 +167,11 @@ def _added(values: list[Tensor]) -> Tensor:
     return total
 
 
+def _added_or_none(values: list[Tensor | None]) -> Tensor | None:
+    known = [value for value in values if value is not None]
+    return _added(known) if len(known) == len(values) else None
+
+
 def _times(c: float, values: Tensor) -> Tensor:
     """Return c times values: an energy that is switched off is 0 even where its exp overflows."""
     return c * values if c != 0 else torch.zeros_like(values)
@@ -176,6 +183,7 @@ def _scaled_heads(heads: HeadEvaluation, c: float) -> HeadEvaluation:
         energy=_times(c, heads.energy),
         first_variation=_times(c, heads.first_variation),
         gradient=_times(c, heads.gradient),
+        curvature=None if heads.curvature is None else _times(c, heads.curvature),
     )
 
 
@@ -189,6 +197,9 @@ def _shifted_heads(parts: list[Evaluation]) -> HeadEvaluation:
             energy=heads.energy + part.value[..., None],
             first_variation=heads.first_variation + part.first_variation[..., None, :],
             gradient=heads.gradient + part.gradient[..., None, :, :],
+            curvature=_added_or_none(
+                [heads.curvature, None if part.curvature is None else part.curvature[..., None, :, :, :]]
+            ),
         )
     return heads
 

@@ -60,10 +60,10 @@ class AttentionEnergy(AbstractEnergy):
     def description(self) -> str:
         return f"attention, H = {self.heads.num_heads}, sign = {self.sign:+d}, pair sums: {self.reduction.name}"
 
-    def evaluate(self, measure: ParticleMeasure, t: float) -> Evaluation:
+    def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
         D = self._matrices(measure.points, t)
         shape = _batch_shape(measure, D)
-        parts = [self._head_evaluation(x, w, D_) for x, w, D_ in _batches(measure, D)]
+        parts = [self._head_evaluation(x, w, D_, curvature=curvature) for x, w, D_ in _batches(measure, D)]
         heads = _stack(parts, shape) if shape else parts[0]
         weights = self.heads.head_weights
         return Evaluation(
@@ -71,6 +71,7 @@ class AttentionEnergy(AbstractEnergy):
             first_variation=head_average(heads.first_variation, weights),
             gradient=head_average(heads.gradient, weights, axis=-3),
             heads=heads,
+            curvature=None if heads.curvature is None else head_average(heads.curvature, weights, axis=-4),
         )
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
@@ -121,8 +122,10 @@ class AttentionEnergy(AbstractEnergy):
             raise InvalidInput(f"head-wise points need shape ({D.shape[-3]}, n, d), got {tuple(points.shape)}")
         return D
 
-    def _head_evaluation(self, points: Tensor, weights: Tensor, D: Tensor) -> HeadEvaluation:
-        sums = self.reduction.exponential_sums(points, weights, D)
+    def _head_evaluation(
+        self, points: Tensor, weights: Tensor, D: Tensor, *, curvature: bool = False
+    ) -> HeadEvaluation:
+        sums = self.reduction.exponential_sums(points, weights, D, second=curvature)
         variation = sums.mass if sums.symmetric else (sums.mass + sums.mass_transposed) / 2
         return HeadEvaluation(
             energy=self._energies(sums, weights),
@@ -130,6 +133,7 @@ class AttentionEnergy(AbstractEnergy):
             gradient=self._head_gradient(sums, D),
             mobility=sums.mass,
             head_weights=self.heads.head_weights,
+            curvature=self._head_curvature(sums, D) if curvature else None,
         )
 
     def _energies(self, sums: PairSums, weights: Tensor) -> Tensor:
@@ -149,8 +153,36 @@ class AttentionEnergy(AbstractEnergy):
         half = D * (self.sign / 2)
         return (half @ sums.first + half.mT @ sums.first_transposed).mT
 
+    def _head_curvature(self, sums: PairSums, D: Tensor) -> Tensor:
+        """s/2 (D M D^T + D^T M^T D), shape (H, n, d, d), from the second moments M of both sides."""
+        assert sums.second is not None
+        assert sums.second_transposed is not None
+        if sums.symmetric:
+            packed = _congruence(D, self.sign) @ sums.second
+        else:
+            packed = _congruence(D, self.sign / 2) @ sums.second
+            packed = packed + _congruence(D.mT, self.sign / 2) @ sums.second_transposed
+        return packed[:, _unpacking(D.shape[-1], D.device)].movedim(-1, 1)
+
 
 _DOUBLE = torch.float64
+
+
+def _unpacking(d: int, device: torch.device) -> Tensor:
+    """Where entry (a, b) of a symmetric matrix stands in its packed upper triangle, shape (d, d)."""
+    a, b = torch.triu_indices(d, d, device=device)
+    where = torch.empty(d, d, dtype=torch.long, device=device)
+    where[a, b] = where[b, a] = torch.arange(len(a), device=device)
+    return where
+
+
+def _congruence(D: Tensor, factor: float) -> Tensor:
+    """The matrices (H, p, p) of the linear maps M -> factor D M D^T on packed symmetric matrices."""
+    a, b = torch.triu_indices(D.shape[-1], D.shape[-1], device=D.device)
+    rows, columns = D[:, a], D[:, b]
+    direct = rows[:, :, a] * columns[:, :, b]
+    crossed = rows[:, :, b] * columns[:, :, a]
+    return factor * torch.where(a == b, direct, direct + crossed)
 
 
 def _batch_shape(measure: ParticleMeasure, D: Tensor) -> torch.Size:
@@ -177,4 +209,5 @@ def _stack(parts: list[HeadEvaluation], shape: torch.Size) -> HeadEvaluation:
         gradient=joined("gradient"),
         mobility=joined("mobility"),
         head_weights=parts[0].head_weights,
+        curvature=None if parts[0].curvature is None else joined("curvature"),
     )

@@ -29,6 +29,8 @@ class HeadEvaluation:
         gradient: ambient gradient of s E_h per unit mass, shape (*batch, H, n, d).
         mobility: m_h, shape (*batch, H, n).
         head_weights: weights of the average, shape (H,) float64; None means 1/H.
+        curvature: ambient Hessian of s dE_h/du at the particles, the measure fixed, shape (*batch, H, n, d, d); on
+            request only.
     """
 
     energy: Tensor
@@ -36,6 +38,7 @@ class HeadEvaluation:
     gradient: Tensor
     mobility: Tensor
     head_weights: Tensor | None = None
+    curvature: Tensor | None = None
 
 
 @final
@@ -49,12 +52,15 @@ class Evaluation:
         gradient: AMBIENT gradient per unit mass, shape (*batch, n, d): the derivative in x_i is w_i times it. The
             energy does not know the manifold; the flow projects.
         heads: the parts per head where the energy has exactly one attention part, else None.
+        curvature: ambient Hessian of s dE/du at the particles, the measure fixed, shape (*batch, n, d, d): on request,
+            and None where the energy does not know it.
     """
 
     value: Tensor
     first_variation: Tensor
     gradient: Tensor
     heads: HeadEvaluation | None = None
+    curvature: Tensor | None = None
 
 
 class AbstractEnergy(ABC):
@@ -78,8 +84,8 @@ class AbstractEnergy(ABC):
         """One line for run summaries: what it is, its sign, its reduction."""
 
     @abstractmethod
-    def evaluate(self, measure: ParticleMeasure, t: float) -> Evaluation:
-        """Return value, first variation and gradient at (u, t) in ONE pass over the pairs.
+    def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
+        """Return value, first variation and gradient at (u, t) in ONE pass over the pairs; on request the curvature.
 
         Non-finite values are returned as they are; `largest_exponent` tells why.
         """

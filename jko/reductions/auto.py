@@ -24,8 +24,10 @@ class Auto(AbstractReduction):
     def name(self) -> str:
         return f"auto ({self._blocked.name})"
 
-    def exponential_sums(self, points: Tensor, weights: Tensor, D: Tensor, *, first: bool = True) -> PairSums:
-        return self._blocked.exponential_sums(points, weights, D, first=first)
+    def exponential_sums(
+        self, points: Tensor, weights: Tensor, D: Tensor, *, first: bool = True, second: bool = False
+    ) -> PairSums:
+        return self._blocked.exponential_sums(points, weights, D, first=first, second=second)
 
     def directional_sums(self, points: Tensor, weights: Tensor, D: Tensor, direction: Tensor) -> PairSums:
         return self._blocked.directional_sums(points, weights, D, direction)

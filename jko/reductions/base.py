@@ -21,12 +21,17 @@ class PairSums:
         first: sum_j w_j K_h(x_i, x_j) x_j, shape (H, d, n); None when only the mass was asked for.
         mass_transposed: sum_j w_j K_h(x_j, x_i), shape (H, n); the same tensor as `mass` for symmetric D.
         first_transposed: sum_j w_j K_h(x_j, x_i) x_j, shape (H, d, n).
+        second: sum_j w_j K_h(x_i, x_j) x_j x_j^T, its entries a <= b row by row, shape (H, d (d + 1) / 2, n); on
+            request only.
+        second_transposed: sum_j w_j K_h(x_j, x_i) x_j x_j^T, likewise.
     """
 
     mass: Tensor
     first: Tensor | None
     mass_transposed: Tensor
     first_transposed: Tensor | None
+    second: Tensor | None = None
+    second_transposed: Tensor | None = None
 
     @property
     def symmetric(self) -> bool:
@@ -48,8 +53,13 @@ class AbstractReduction(ABC):
         """Name of the method for run summaries."""
 
     @abstractmethod
-    def exponential_sums(self, points: Tensor, weights: Tensor, D: Tensor, *, first: bool = True) -> PairSums:
-        """Return everything that a step needs from exp<x_i, D_h x_j> in one pass over the pairs."""
+    def exponential_sums(
+        self, points: Tensor, weights: Tensor, D: Tensor, *, first: bool = True, second: bool = False
+    ) -> PairSums:
+        """Return everything that a step needs from exp<x_i, D_h x_j> in one pass over the pairs.
+
+        `second` asks for the second moments as well, which needs `first`.
+        """
 
     @abstractmethod
     def directional_sums(self, points: Tensor, weights: Tensor, D: Tensor, direction: Tensor) -> PairSums:

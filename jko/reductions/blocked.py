@@ -43,20 +43,22 @@ class Blocked(AbstractReduction):
     def name(self) -> str:
         return "blocked"
 
-    def exponential_sums(self, points: Tensor, weights: Tensor, D: Tensor, *, first: bool = True) -> PairSums:
+    def exponential_sums(
+        self, points: Tensor, weights: Tensor, D: Tensor, *, first: bool = True, second: bool = False
+    ) -> PairSums:
         tiles = _Tiles.of(self.block_bytes, points, D)
-        factor = _right_factor(points, weights, tiles.heads, first=first)
+        factor = _right_factor(points, weights, tiles.heads, order=2 if second else int(first))
         right, out, transposed = tiles.split(factor), *tiles.zeros_like(factor)
         sums = tiles.accumulators(out, transposed, weights)
         for k in tiles.groups:
             local, local_sums = _at(right, k), sums.at(k)
             for i, j, exponent in tiles.exponents(k):
                 local_sums.add(local, exponent.exp_(), i, j)
-        return _pair_sums(out, transposed, first=first)
+        return _pair_sums(out, transposed, points.shape[-1])
 
     def directional_sums(self, points: Tensor, weights: Tensor, D: Tensor, direction: Tensor) -> PairSums:
         tiles = _Tiles.of(self.block_bytes, points, D)
-        factor = _right_factor(points, weights, tiles.heads, first=True)
+        factor = _right_factor(points, weights, tiles.heads, order=1)
         shift = torch.zeros_like(factor)
         shift[:, 1:] = (weights[:, None] * direction).mT
         right, moving = tiles.split(factor), tiles.split(shift)
@@ -71,7 +73,7 @@ class Blocked(AbstractReduction):
                 kernel = exponent.exp_()
                 local_sums.add(local, torch.bmm(rows[i][k], columns[j][k]).mul_(kernel), i, j)
                 local_sums.add(local_moving, kernel, i, j)
-        return _pair_sums(out, transposed, first=True)
+        return _pair_sums(out, transposed, points.shape[-1])
 
     def cross_mass(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
         massive = weights != 0
@@ -186,18 +188,29 @@ def _at(parts: Sequence[Tensor], k: slice) -> list[Tensor]:
     return [part[k] for part in parts]
 
 
-def _right_factor(points: Tensor, weights: Tensor, heads: int, *, first: bool) -> Tensor:
-    """The columns w [1, x] as rows, shape (H, 1 + d, n) or (H, 1, n); heads share it where they share the cloud."""
-    mass = weights.expand(points.shape[:-1])[..., None, :]
-    factor = torch.cat([mass, weights * points.mT], -2) if first else mass
+def _right_factor(points: Tensor, weights: Tensor, heads: int, *, order: int) -> Tensor:
+    """The rows w, w x, w x x^T up to an order, shape (H, r, n); heads share it where they share the cloud."""
+    rows = [weights.expand(points.shape[:-1])[..., None, :]]
+    if order >= 1:
+        rows.append(weights * points.mT)
+    if order >= 2:
+        a, b = torch.triu_indices(points.shape[-1], points.shape[-1], device=points.device)
+        rows.append(weights * (points[..., a] * points[..., b]).mT)
+    factor = torch.cat(rows, -2)
     return factor.expand(heads, *factor.shape[-2:])
 
 
-def _pair_sums(out: Tensor, transposed: Tensor, *, first: bool) -> PairSums:
-    mass, moment = out[:, 0], out[:, 1:] if first else None
+def _pair_sums(out: Tensor, transposed: Tensor, d: int) -> PairSums:
+    parts, sides = _moments(out, d), _moments(transposed, d)
     if transposed is out:
-        return PairSums(mass, moment, mass, moment)
-    return PairSums(mass, moment, transposed[:, 0], transposed[:, 1:] if first else None)
+        sides = parts
+    return PairSums(parts[0], parts[1], sides[0], sides[1], parts[2], sides[2])
+
+
+def _moments(out: Tensor, d: int) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Masses, first and second moments, None where the rows were not asked for."""
+    rows = out.shape[1]
+    return out[:, 0], out[:, 1 : 1 + d] if rows > 1 else None, out[:, 1 + d :] if rows > 1 + d else None
 
 
 def _block_elements(block_bytes: int | None, points: Tensor) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, final
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from jko.flows import AbstractFlow, FlowState
 from jko.measure import ParticleMeasure
+from jko.schemes.minimizers import Secants
 from jko.status import Status
 from jko.transport import CouplingCertificate
 
@@ -80,7 +81,7 @@ class StepState:
 
     flow: AbstractFlow
     flow_state: FlowState
-    memory: Mapping[str, Any] = field(default_factory=dict)
+    secants: Secants | None = None
 
     def at(self, t: float) -> StepState:
         """Return the state with its time set to the driver's grid, which may differ from t_{k-1} + tau by rounding."""

@@ -15,7 +15,7 @@ from jko.measure import ParticleMeasure
 from jko.metrics import Fields
 from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
 from jko.schemes.inputs import check_step, start_state
-from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, TrustNewton
+from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, Secants, TrustNewton
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
 from jko.transport import AbstractTransport, CouplingCertificate, CouplingProblem, Matched
@@ -113,7 +113,8 @@ class JKO(AbstractScheme):
         passes = 0
         evaluation = None if flow.moves else old.evaluation
         if evaluation is None:
-            evaluation, passes = flow.energy.evaluate(measure, t + tau), 1
+            curvature = self.minimizer.wants_curvature
+            evaluation, passes = flow.energy.evaluate(measure, t + tau, curvature=curvature), 1
         fields = flow.fields(measure, t + tau, evaluation)
         problem, origin = self._problem(flow, fields, tau)
         previous = float(evaluation.value)
@@ -123,7 +124,7 @@ class JKO(AbstractScheme):
             info = StepInfo(Status.NON_FINITE, {**columns, "evaluations": passes}, origin.xi, 0.0, detail=detail)
             return Step(measure, info, state)
         start = None if guess is None else _logarithm(flow, measure, guess, origin)
-        found, spent = self._minimize(problem, origin, start)
+        found, spent = self._minimize(problem, origin, start, state.secants)
         return self._finish(flow, fields, problem, found, passes + spent, columns, state)
 
     def _problem(self, flow: GradientFlow, fields: Fields, tau: float) -> tuple[StepProblem, Trial]:
@@ -148,8 +149,10 @@ class JKO(AbstractScheme):
         zero = torch.zeros_like(y)[None]
         return problem, problem.from_evaluation(zero, y[None], fields.evaluation)
 
-    def _minimize(self, problem: StepProblem, origin: Trial, guess: Tensor | None) -> tuple[Minimization, int]:
-        found = self.minimizer.minimize(problem, origin, guess)
+    def _minimize(
+        self, problem: StepProblem, origin: Trial, guess: Tensor | None, secants: Secants | None
+    ) -> tuple[Minimization, int]:
+        found = self.minimizer.minimize(problem, origin, guess, secants)
         if found.status.ok or self.fallback is None:
             return found, found.passes
         # A wrong branch is no place to start from; an unfinished point is.
@@ -209,7 +212,7 @@ class JKO(AbstractScheme):
             coupling=coupling,
             detail=coupling.detail,
         )
-        return Step(moved, info, StepState(flow, new))
+        return Step(moved, info, StepState(flow, new, found.secants))
 
     def _certify(self, flow: GradientFlow, problem: StepProblem, trial: Trial) -> CouplingCertificate:
         """The weakest certificate over the groups: each head of a lifted metric has a coupling of its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -36,6 +36,7 @@ class Trial:
         residual: relative first-order residual, the largest over groups and tracers; inf where anything is not finite.
         mass_residual: the same with the tracers left out.
         evaluation: the evaluation at the points (G = 1 of a metric that is not lifted), else None.
+        curvature: ambient Hessian of the first variation at the points, (G, n, d, d), where it was asked for.
     """
 
     xi: Tensor
@@ -48,6 +49,7 @@ class Trial:
     residual: float
     mass_residual: float
     evaluation: Evaluation | None
+    curvature: Tensor | None = None
 
     @property
     def finite(self) -> bool:
@@ -95,12 +97,14 @@ class StepProblem:
 
     def from_heads(self, xi: Tensor, points: Tensor, heads: HeadEvaluation) -> Trial:
         """Return the trial at xi from an evaluation of the heads that is already at hand."""
-        return self._trial(xi, points, heads.gradient, heads.first_variation, heads.energy, None)
+        trial = self._trial(xi, points, heads.gradient, heads.first_variation, heads.energy, None)
+        return trial if heads.curvature is None else replace(trial, curvature=heads.curvature)
 
     def from_evaluation(self, xi: Tensor, points: Tensor, evaluation: Evaluation) -> Trial:
         """Return the trial at xi from an evaluation at its points that is already at hand."""
         gradient, potential = evaluation.gradient[None], evaluation.first_variation[None]
-        return self._trial(xi, points, gradient, potential, evaluation.value[None], evaluation)
+        trial = self._trial(xi, points, gradient, potential, evaluation.value[None], evaluation)
+        return trial if evaluation.curvature is None else replace(trial, curvature=evaluation.curvature[None])
 
     def fixed_point(self, trial: Trial) -> Tensor:
         """Return -(tau / b) (d Exp_y)^* grad, the map whose fixed points are the stationary displacements."""

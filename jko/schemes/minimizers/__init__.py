@@ -1,7 +1,7 @@
 """Minimizers of the step objective, all judged by the same residual."""
 
 from jko.schemes.minimizers.anderson import Anderson
-from jko.schemes.minimizers.base import AbstractMinimizer, Minimization
+from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants
 from jko.schemes.minimizers.trust_newton import TrustNewton
 
-__all__ = ["AbstractMinimizer", "Anderson", "Minimization", "TrustNewton"]
+__all__ = ["AbstractMinimizer", "Anderson", "Minimization", "Secants", "TrustNewton"]

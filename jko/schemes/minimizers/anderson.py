@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 from torch import Tensor
 
 from jko.checks import check_integer
-from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, check_rtol, default_rtol, judge
+from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, check_rtol, default_rtol, judge
+from jko.schemes.minimizers.newton_blocks import newton_blocks
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
 
 __all__ = ["Anderson"]
 
 _CAP = 0.9
+_SAME_TAU = 1e-6
 
 
 @final
@@ -23,67 +25,164 @@ _CAP = 0.9
 class Anderson(AbstractMinimizer):
     """Anderson acceleration (Anderson 1965; type II of Fang and Saad 2009), safeguarded.
 
-    Least squares weighted by w b, one coefficient set per head, secant columns normalized, |xi| capped below
-    0.9 pi. It is fast for steps in the range of the flow and diverges for large tau: it then leaves after a few bad
-    passes, and the scheme's fallback takes over.
+    The defect of the fixed point is preconditioned by one Newton block per particle, from second moments of the pass
+    at xi = 0. Least squares weighted by w b, one coefficient set per head, secant columns normalized, secant pairs of
+    the previous step reused, |xi| capped below 0.9 pi. It is fast for steps in the range of the flow and diverges for
+    large tau: it then leaves after a few bad passes, and the scheme's fallback takes over.
 
     Args:
         rtol: relative residual that counts as solved; None means 1e-8 in float64 and 1e-5 in float32.
-        memory: number of secant pairs.
+        memory: number of secant pairs of this step.
+        carry: number of secant pairs taken over from the previous step.
+        newton: precondition by Newton blocks.
         max_passes: passes over the pairs before it gives up.
         patience: passes without progress before it gives up.
     """
 
     rtol: float | None
     memory: int
+    carry: int
+    newton: bool
     max_passes: int
     patience: int
 
-    def __init__(self, rtol: float | None = None, *, memory: int = 5, max_passes: int = 60, patience: int = 5) -> None:
+    def __init__(
+        self,
+        rtol: float | None = None,
+        *,
+        memory: int = 8,
+        carry: int = 5,
+        newton: bool = True,
+        max_passes: int = 60,
+        patience: int = 5,
+    ) -> None:
         object.__setattr__(self, "rtol", check_rtol(rtol))
         object.__setattr__(self, "memory", check_integer(memory, "memory", least=1))
+        object.__setattr__(self, "carry", check_integer(carry, "carry", least=0))
+        object.__setattr__(self, "newton", bool(newton))
         object.__setattr__(self, "max_passes", check_integer(max_passes, "max_passes", least=1))
         object.__setattr__(self, "patience", check_integer(patience, "patience", least=1))
 
     def tolerance(self, dtype: torch.dtype) -> float:
         return default_rtol(dtype) if self.rtol is None else self.rtol
 
-    def minimize(self, problem: StepProblem, origin: Trial, guess: Tensor | None = None) -> Minimization:
-        best, trial, passes, bad = origin, origin, 0, 0
-        history: list[tuple[Tensor, Tensor]] = []
-        xi = guess
-        while trial.residual > problem.rtol and passes < self.max_passes and bad < self.patience:
-            if not trial.finite:
-                break
-            image = problem.fixed_point(trial)
-            history = [*history[-self.memory :], (image, image - trial.xi)]
-            xi = _capped(xi if xi is not None else _mixed(problem, history), problem)
+    @property
+    def wants_curvature(self) -> bool:
+        return self.newton
+
+    def minimize(
+        self, problem: StepProblem, origin: Trial, guess: Tensor | None = None, secants: Secants | None = None
+    ) -> Minimization:
+        blocks = newton_blocks(problem, origin) if self.newton else None
+        history = _History.begin(problem, self.memory, self._carried(problem, origin, secants))
+        pairs: list[tuple[Tensor, Tensor]] = []
+        best, trial, passes, bad, xi = origin, origin, 0, 0, guess
+        image, defect = _mapped(problem, origin, blocks)
+        while trial.finite and trial.residual > problem.rtol and passes < self.max_passes and bad < self.patience:
+            xi = _capped(history.mixed(image, defect) if xi is None else xi, problem)
             trial, passes, xi = problem.evaluate(xi), passes + 1, None
             bad = bad + 1 if not trial.residual < 0.9 * best.residual else 0
             best = trial if trial.residual < best.residual else best
+            if trial.finite:
+                new_image, new_defect = _mapped(problem, trial, blocks)
+                pairs.append((new_image - image, new_defect - defect))
+                history = history.extended(*pairs[-1])
+                image, defect = new_image, new_defect
         status, detail = judge(problem, origin, best)
         if status is Status.NOT_CONVERGED and not trial.finite:
             detail = f"{detail}; left at a point that is not finite"
-        return Minimization(status, best, passes, detail)
+        kept = _secants(pairs[-self.carry :], problem.tau) if self.carry and status.ok else None
+        return Minimization(status, best, passes, detail, kept)
+
+    def _carried(self, problem: StepProblem, origin: Trial, secants: Secants | None) -> list[tuple[Tensor, Tensor]]:
+        """Secant pairs of the previous step, moved into the tangent spaces of this one; none that do not fit."""
+        if secants is None or self.carry == 0 or abs(secants.tau - problem.tau) > _SAME_TAU * problem.tau:
+            return []
+        shape = origin.xi.shape
+        if secants.images.shape[:1] + secants.images.shape[2:] != shape or secants.images.dtype != origin.xi.dtype:
+            return []
+        moved = [
+            problem.manifold.project_vector(problem.measure.points, part) for part in (secants.images, secants.defects)
+        ]
+        return list(zip(moved[0].unbind(1), moved[1].unbind(1), strict=True))[-self.carry :]
 
 
-def _mixed(problem: StepProblem, history: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Combine the images so that the combined defect is smallest in L^2(w b), group by group."""
-    image, defect = history[-1]
-    if len(history) == 1:
-        return image
-    images = torch.stack([image - old for old, _ in history[:-1]], 1)
-    defects = torch.stack([defect - old for _, old in history[:-1]], 1)
-    weight = (problem.measure.weights * problem.mobility).to(torch.float64).sqrt()[:, None, :, None]
-    columns = (defects * weight).flatten(-2)
-    scale = columns.square().sum(-1, keepdim=True).sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-    columns = columns / scale
-    target = (defect.to(torch.float64) * weight[:, 0]).flatten(-2)[..., None]
-    gram = columns @ columns.mT
-    # The ridge keeps columns that have become parallel from blowing up the coefficients.
-    ridge = 10 * torch.finfo(image.dtype).eps * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-    coefficients = torch.linalg.solve_ex(gram + ridge, columns @ target)[0] / scale
-    return image - (coefficients[..., None].to(image.dtype) * images).sum(1)
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _History:
+    """Secant pairs on one ring of memory: the oldest pair makes room for the newest.
+
+    `columns` holds the defect differences weighted by (w b)^(1/2) and normalized, `gram` their inner products.
+    """
+
+    weight: Tensor
+    images: Tensor
+    columns: Tensor
+    scales: Tensor
+    gram: Tensor
+    count: int
+
+    @staticmethod
+    def begin(problem: StepProblem, memory: int, carried: list[tuple[Tensor, Tensor]]) -> _History:
+        mobility, d = problem.mobility, problem.measure.d
+        groups, n = mobility.shape
+        size = memory + len(carried)
+        weight = (problem.measure.weights * mobility).to(torch.float64).sqrt()
+        device, wide = mobility.device, torch.float64
+        history = _History(
+            weight=weight[..., None].expand(groups, n, d).reshape(groups, n * d),
+            images=torch.zeros(groups, size, n * d, dtype=mobility.dtype, device=device),
+            columns=torch.zeros(groups, size, n * d, dtype=wide, device=device),
+            scales=torch.ones(groups, size, dtype=wide, device=device),
+            gram=torch.eye(size, dtype=wide, device=device).repeat(groups, 1, 1),
+            count=0,
+        )
+        for image, defect in carried:
+            history = history.extended(image, defect)
+        return history
+
+    def extended(self, image: Tensor, defect: Tensor) -> _History:
+        """Take in one pair of differences (G, n, d)."""
+        slot = self.count % self.images.shape[1]
+        column = defect.flatten(-2) * self.weight
+        scale = torch.linalg.vector_norm(column, dim=-1).clamp_min(torch.finfo(torch.float64).tiny)
+        self.images[:, slot] = image.flatten(-2)
+        self.columns[:, slot] = column / scale[:, None]
+        self.scales[:, slot] = scale
+        products = (self.columns @ self.columns[:, slot, :, None])[..., 0]
+        self.gram[:, slot] = products
+        self.gram[:, :, slot] = products
+        return replace(self, count=self.count + 1)
+
+    def mixed(self, image: Tensor, defect: Tensor) -> Tensor:
+        """Combine the images so that the combined defect is smallest in L^2(w b), group by group."""
+        if self.count == 0:
+            return image
+        size = min(self.count, self.images.shape[1])
+        target = (defect.flatten(-2) * self.weight)[..., None]
+        right = self.columns[:, :size] @ target
+        # The ridge keeps columns that have become parallel from blowing up the coefficients.
+        ridge = 10 * torch.finfo(image.dtype).eps
+        gram = self.gram[:, :size, :size] + ridge * torch.eye(size, dtype=right.dtype, device=right.device)
+        coefficients = torch.linalg.solve_ex(gram, right)[0] / self.scales[:, :size, None]
+        correction = coefficients.to(image.dtype).mT @ self.images[:, :size]
+        return image - correction[:, 0].reshape(image.shape)
+
+
+def _mapped(problem: StepProblem, trial: Trial, blocks: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Image and defect of the preconditioned fixed-point map at a trial."""
+    image = problem.fixed_point(trial)
+    defect = image - trial.xi
+    if blocks is None:
+        return image, defect
+    step = (blocks @ defect[..., None])[..., 0]
+    return trial.xi + step, step
+
+
+def _secants(pairs: list[tuple[Tensor, Tensor]], tau: float) -> Secants | None:
+    if not pairs:
+        return None
+    return Secants(torch.stack([pair[0] for pair in pairs], 1), torch.stack([pair[1] for pair in pairs], 1), tau)
 
 
 def _capped(xi: Tensor, problem: StepProblem) -> Tensor:

@@ -14,9 +14,25 @@ from jko.errors import InvalidInput
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
 
-__all__ = ["AbstractMinimizer", "Minimization", "check_rtol", "default_rtol", "judge"]
+__all__ = ["AbstractMinimizer", "Minimization", "Secants", "check_rtol", "default_rtol", "judge"]
 
 _CUT_FRACTION = 1.0 - 1e-6
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Secants:
+    """Differences of successive iterates of one step, which the next step starts from.
+
+    Attributes:
+        images: differences of the images of the fixed-point map, tangent vectors (G, c, n, d).
+        defects: differences of the defects image - xi, (G, c, n, d).
+        tau: step size that they belong to.
+    """
+
+    images: Tensor
+    defects: Tensor
+    tau: float
 
 
 @final
@@ -29,12 +45,14 @@ class Minimization:
         trial: the best trial found.
         passes: passes over the pairs that it took, the one at xi = 0 not counted.
         detail: particulars of a failure.
+        secants: what the next step's minimization may reuse; None where there is nothing.
     """
 
     status: Status
     trial: Trial
     passes: int
     detail: str = ""
+    secants: Secants | None = None
 
 
 class AbstractMinimizer(ABC):
@@ -44,14 +62,22 @@ class AbstractMinimizer(ABC):
     def tolerance(self, dtype: torch.dtype) -> float:
         """Return the relative residual that counts as solved in this precision."""
 
+    @property
     @abstractmethod
-    def minimize(self, problem: StepProblem, origin: Trial, guess: Tensor | None = None) -> Minimization:
-        """Minimize, starting from `guess` (G, n, d) or, without one, from the explicit displacement.
+    def wants_curvature(self) -> bool:
+        """Whether the trial at xi = 0 should carry the curvature of the first variation."""
+
+    @abstractmethod
+    def minimize(
+        self, problem: StepProblem, origin: Trial, guess: Tensor | None = None, secants: Secants | None = None
+    ) -> Minimization:
+        """Minimize, starting from `guess` (G, n, d) or, without one, from a start of the minimizer's own.
 
         Args:
             problem: the step.
             origin: the trial at xi = 0, whose pass the caller has paid for.
             guess: tangent displacements to start from.
+            secants: from the step before; a hint that never changes what counts as solved.
         """
 
 

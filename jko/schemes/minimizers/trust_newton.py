@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from jko.checks import check_integer
-from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, check_rtol, default_rtol, judge
+from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, check_rtol, default_rtol, judge
 from jko.schemes.objective import StepProblem, Trial
 
 __all__ = ["TrustNewton"]
@@ -48,7 +48,13 @@ class TrustNewton(AbstractMinimizer):
     def tolerance(self, dtype: torch.dtype) -> float:
         return default_rtol(dtype) if self.rtol is None else self.rtol
 
-    def minimize(self, problem: StepProblem, origin: Trial, guess: Tensor | None = None) -> Minimization:
+    @property
+    def wants_curvature(self) -> bool:
+        return False
+
+    def minimize(
+        self, problem: StepProblem, origin: Trial, guess: Tensor | None = None, secants: Secants | None = None
+    ) -> Minimization:
         search = _Search(problem, self.max_passes, Counter(), [])
         tracers = problem.measure.weights == 0
         with suppress(_OutOfPassesError):
