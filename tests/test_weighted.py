@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -320,7 +321,7 @@ def test_weights_that_do_not_fit(shape: tuple[int, ...]) -> None:
         lambda: weighted.upper_gradient(g, m, w),
         lambda: weighted.head_mobility(v, torch.ones(1, 3, 3), w),
     ):
-        with pytest.raises(InvalidInput, match="weights have shape.*but there are 5 particles"):
+        with pytest.raises(InvalidInput, match=r"weights have shape.*but there are 5 particles"):
             call()
 
 
@@ -354,7 +355,9 @@ def test_needs_neither_flows_nor_schemes() -> None:
         "import sys; from jko import weighted; weighted.effective_mobility; "
         "print(*(m for m in sys.modules if m.startswith('jko.')))"
     )
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    loaded = result.stdout.split()
     above = ("energies", "metrics", "flows", "schemes", "driver", "transport", "heads", "measure", "manifolds")
     assert "jko.weighted" in loaded
     assert not [name for name in loaded if name.split(".")[1] in above]

@@ -32,11 +32,16 @@ class Quadratic(AbstractEnergy):
     def description(self) -> str:
         return "quadratic"
 
-    def evaluate(self, measure: ParticleMeasure, t: float) -> Evaluation:
+    def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
         x = measure.points
         gradient = (1 + t) * self.diagonal.to(x) * x
         variation = (gradient * x).sum(-1) / 2
-        return Evaluation((measure.weights * variation).to(torch.float64).sum(-1), variation, gradient)
+        return Evaluation(
+            (measure.weights * variation).to(torch.float64).sum(-1),
+            variation,
+            gradient,
+            curvature=(1 + t) * torch.diag(self.diagonal.to(x)).expand(*x.shape, x.shape[-1]) if curvature else None,
+        )
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
         return self.evaluate(measure, t).value
