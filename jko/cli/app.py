@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from jko.cli.compare import compare
-from jko.cli.exits import EXIT_BAD_INPUT, Interrupts
+from jko.cli.exits import EXIT_BAD_INPUT, INTERRUPTED, Interrupts
 from jko.cli.run import run
 from jko.errors import JKOError
 
@@ -59,8 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with Interrupts() as interrupts:
         try:
             status = command.main(words, prog_name="jko", standalone_mode=False)
+            if status == INTERRUPTED:
+                status = interrupts.status
         except (KeyboardInterrupt, typer.Abort):
-            print("interrupted", file=sys.stderr)
+            print("interrupted before there was anything to save", file=sys.stderr)
             status = interrupts.status
         except (JKOError, _UsageError) as error:
             status = _refuse(error)

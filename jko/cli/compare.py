@@ -82,6 +82,7 @@ def _compare(config: CompareConfig, out: Path, as_json: bool, verbose: bool, qui
     from jko import diagnostics
     from jko.cli import problem, screen
     from jko.cli.folder import Folder
+    from jko.cli.threads import threads_for
 
     solve, flow = config.solve, config.flow
     diagnostics.common_intervals(solve.t1, solve.taus, solve.samples)
@@ -90,7 +91,7 @@ def _compare(config: CompareConfig, out: Path, as_json: bool, verbose: bool, qui
     measure = problem.make_measure(config, manifold)
     heads = problem.make_heads(config, measure.d, solve.t1)
     folder = Folder.claim(out, "comparison", config)
-    with screen.logging_to_stderr(verbose, quiet):
+    with screen.logging_to_stderr(verbose, quiet), threads_for(measure.n, heads.num_heads):
         comparison = diagnostics.compare(
             measure,
             heads,

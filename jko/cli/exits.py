@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, final
 
-__all__ = ["EXIT_BAD_INPUT", "EXIT_NUMERICAL", "EXIT_STATEMENT", "Interrupts"]
+__all__ = ["EXIT_BAD_INPUT", "EXIT_NUMERICAL", "EXIT_STATEMENT", "INTERRUPTED", "Interrupts"]
 
 EXIT_STATEMENT = 1
 EXIT_BAD_INPUT = 2
 EXIT_NUMERICAL = 3
+INTERRUPTED = -1
+"""What a command returns when it saved what was complete; the application knows which signal it was."""
 
 
 @final

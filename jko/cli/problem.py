@@ -67,8 +67,9 @@ def make_measure(config: CommonConfig, manifold: AbstractManifold) -> ParticleMe
             manifold.check(points, measure.points)
         except InvalidInput as error:
             raise InvalidInput(f"points: {error}") from None
-        # Rounding to a lower precision moves points off the sphere by more than its own tolerance allows.
-        points = manifold.project_point(points).to(dtype=dtype, device=device) if dtype != points.dtype else points
+        if points.dtype != dtype:
+            # Single precision is off the sphere by more than double precision accepts.
+            points = manifold.project_point(points.to(torch.float64)).to(dtype)
         points = points.to(device)
     return ParticleMeasure(points)
 
@@ -118,7 +119,7 @@ def _heads_from_files(heads: HeadsConfig, d: int, t1: float) -> AbstractHeads:
     return path
 
 
-def _array(file: str, name: str, *, ndim: int, form: str, hint: str = "") -> np.ndarray[Any, np.dtype[np.float64]]:
+def _array(file: str, name: str, *, ndim: int, form: str, hint: str = "") -> np.ndarray[Any, Any]:
     path = Path(file)
     try:
         values = np.load(path, allow_pickle=False)
@@ -131,7 +132,8 @@ def _array(file: str, name: str, *, ndim: int, form: str, hint: str = "") -> np.
         raise InvalidInput(f"{name}: {file} must hold one array of real numbers, got {kind}")
     if values.ndim != ndim or values.size == 0:
         raise InvalidInput(f"{name}: {file} must have shape {form}, got {values.shape}{hint}")
-    numbers = np.ascontiguousarray(values, dtype=np.float64)
+    # Points in single precision are checked as such.
+    numbers = np.ascontiguousarray(values, dtype=np.float32 if values.dtype == np.float32 else np.float64)
     check_finite(torch.from_numpy(numbers), f"{name}: {file}")
     return numbers
 

@@ -42,6 +42,7 @@ def run(
 def _run(config: RunConfig, out: Path, as_json: bool, verbose: bool, quiet: bool) -> int:
     from jko.cli import problem, screen, tables
     from jko.cli.folder import Folder
+    from jko.cli.threads import threads_for
     from jko.driver import Save, solve
     from jko.energies import AttentionEnergy
     from jko.flows import GradientFlow
@@ -60,7 +61,7 @@ def _run(config: RunConfig, out: Path, as_json: bool, verbose: bool, quiet: bool
         JKO(tau, minimizer=Anderson(config.scheme.rtol)) if config.scheme.name == "jko" else ExplicitEuler(tau)
     )
     folder = Folder.claim(out, "solution", config)
-    with screen.logging_to_stderr(verbose, quiet):
+    with screen.logging_to_stderr(verbose, quiet), threads_for(measure.n, heads.num_heads):
         solution = solve(
             flow,
             measure,

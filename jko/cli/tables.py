@@ -140,7 +140,7 @@ def _gap_notes(comparison: Comparison) -> list[str]:
     notes = []
     if comparison.gaps:
         distances = "; ".join(
-            f"{gap.first.replace(',', '')} to {gap.second.replace(',', '')} {gap.supremum:.4f}"
+            f"{gap.first.replace(', ', ' ')} to {gap.second.replace(', ', ' ')} {gap.supremum:.4f}"
             for gap in comparison.gaps
         )
         notes.append(f"Between metrics, sup W_2 at tau = {comparison.gaps[0].tau:g}: {distances}.")
