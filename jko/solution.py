@@ -142,6 +142,9 @@ def load(folder: str | Path) -> Solution:
     """
     path = Path(folder)
     run = read_json(path / "run.json")
+    if isinstance(run, dict) and run.get("kind") == "comparison":
+        names = ", ".join(run.get("solutions") or ["none yet"])
+        raise RunFolderError(f"{path} holds a comparison of several runs; load one of its solutions: {names}")
     if not isinstance(run, dict) or run.get("kind") != "solution":
         raise RunFolderError(f"{path / 'run.json'} does not describe a single run of jko")
     if run.get("format") != FORMAT_VERSION:
