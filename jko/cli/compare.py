@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jko.cli import options as o
-from jko.cli.exits import EXIT_NUMERICAL, EXIT_STATEMENT
+from jko.cli.exits import EXIT_NUMERICAL, EXIT_STATEMENT, INTERRUPTED
 
 if TYPE_CHECKING:
     from jko.cli.folder import Folder
@@ -112,8 +112,7 @@ def _exit_status(comparison: Comparison) -> int:
     from jko.status import Status
 
     if comparison.status is Status.INTERRUPTED:
-        # The application knows which signal it was.
-        raise KeyboardInterrupt
+        return INTERRUPTED
     if not comparison.status.ok:
         return EXIT_NUMERICAL
     return 0 if all(check.held for check in comparison.checks) else EXIT_STATEMENT
@@ -167,6 +166,7 @@ def _report(
     comparison: Comparison, summary: dict[str, Any], files: list[str], folder: Folder, as_json: bool, quiet: bool
 ) -> None:
     from jko.cli import screen, tables
+    from jko.status import Status
 
     if as_json:
         print(json.dumps(summary, indent=2, allow_nan=False))
@@ -176,7 +176,9 @@ def _report(
         console.print()
         for note in tables.comparison_notes(comparison):
             console.print(f"- {note}", markup=False)
-    if not quiet:
+    if comparison.status is Status.INTERRUPTED:
+        print(f"interrupted; what is complete is saved in {folder.path}", file=sys.stderr)
+    elif not quiet:
         print(
             f"Results in {folder.path}: config.toml, run.json, summary.json, solutions at the finest tau",
             file=sys.stderr,

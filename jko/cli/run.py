@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jko.cli import options as o
-from jko.cli.exits import EXIT_NUMERICAL
+from jko.cli.exits import EXIT_NUMERICAL, INTERRUPTED
 
 if TYPE_CHECKING:
     from jko.config import RunConfig
@@ -84,8 +84,9 @@ def _run(config: RunConfig, out: Path, as_json: bool, verbose: bool, quiet: bool
         console.print(tables.solution_table(solution))
         if solution.failure is not None:
             console.print(str(solution.failure), markup=False)
+    if solution.status is Status.INTERRUPTED:
+        print(f"interrupted; what is complete is saved in {folder.path}", file=sys.stderr)
+        return INTERRUPTED
     if not quiet:
         print(f"Run in {folder.path}; figures: {', '.join(files)}", file=sys.stderr)
-    if solution.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
     return 0 if solution.status.ok else EXIT_NUMERICAL
