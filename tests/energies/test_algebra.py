@@ -42,9 +42,10 @@ def assert_combined(
     def combined(values: list[Tensor]) -> Tensor:
         return sum(c * value for (c, _), value in zip(parts, values, strict=True))  # type: ignore[return-value]
 
-    evaluations = [part.evaluate(mu, t) for _, part in parts]
-    actual = energy.evaluate(mu, t)
-    for name in ("value", "first_variation", "gradient"):
+    evaluations = [part.evaluate(mu, t, curvature=True) for _, part in parts]
+    actual = energy.evaluate(mu, t, curvature=True)
+    assert energy.evaluate(mu, t).curvature is None
+    for name in ("value", "first_variation", "gradient", "curvature"):
         assert_close(getattr(actual, name), combined([getattr(e, name) for e in evaluations]), 1e-14)
     assert_close(energy.value(mu, t), combined([part.value(mu, t) for _, part in parts]), 1e-14)
     assert torch.equal(energy.gradient(mu, t), actual.gradient)
@@ -124,13 +125,17 @@ def test_every_head_carries_the_parts_without_heads(batch: tuple[int, ...], thet
     a, mu = attention(theta=theta), measure(*batch)
     energy = 0.5 * a + QUADRATIC + 2 * HALF
     actual = assert_combined(energy, [(0.5, a), (1, QUADRATIC), (2, HALF)], mu, 0.5)
-    heads, rest = actual.heads, (QUADRATIC + 2 * HALF).evaluate(mu, 0.5)
-    plain = a.evaluate(mu, 0.5).heads
+    heads, rest = actual.heads, (QUADRATIC + 2 * HALF).evaluate(mu, 0.5, curvature=True)
+    plain = a.evaluate(mu, 0.5, curvature=True).heads
     assert heads is not None
     assert plain is not None
     assert_close(heads.energy, 0.5 * plain.energy + rest.value[..., None], 1e-14)
     assert_close(heads.first_variation, 0.5 * plain.first_variation + rest.first_variation[..., None, :], 1e-14)
     assert_close(heads.gradient, 0.5 * plain.gradient + rest.gradient[..., None, :, :], 1e-14)
+    assert heads.curvature is not None
+    assert plain.curvature is not None
+    assert rest.curvature is not None
+    assert_close(heads.curvature, 0.5 * plain.curvature + rest.curvature[..., None, :, :, :], 1e-14)
     assert torch.equal(heads.mobility, plain.mobility)
     w = torch.full((2,), 0.5, dtype=F64) if theta is None else torch.tensor(theta, dtype=F64)
     assert_close(torch.einsum("h,...h->...", w, heads.energy), actual.value, 1e-14)
@@ -155,6 +160,15 @@ def test_heads_on_clouds_of_their_own_with_other_parts(build: Any) -> None:
         assert_close(actual.gradient[h], expected.gradient, 1e-14)
         assert_close(actual.mobility[h], expected.heads.mobility[0], 1e-14)
         assert_close(product[h], single.hessian_product(mu, t, direction[h]), 1e-14)
+
+
+def test_the_curvature_of_a_sum_is_unknown_where_that_of_a_part_is() -> None:
+    a, mu = attention(), measure()
+    unknown = Quadratic(QUADRATIC.diagonal, curved=False)
+    for energy in (a + unknown, unknown + 2 * a, 2 * unknown, Scaled(a + unknown, 0.0)):
+        evaluation = energy.evaluate(mu, 0.0, curvature=True)
+        assert evaluation.curvature is None
+        assert evaluation.heads is None or evaluation.heads.curvature is None
 
 
 def test_several_attention_parts_have_no_common_heads() -> None:

@@ -24,6 +24,7 @@ from tests.oracles.attention import (
     average,
     derivative,
     exponents,
+    head_curvatures,
     head_energies,
     head_gradients,
     problem,
@@ -149,6 +150,35 @@ def test_hessian_product_is_the_second_derivative(sign: int, symmetric: bool, th
     assert_close((actual * other).sum(), (swapped * direction).sum(), 1e-13, scale=float(actual.abs().max()))
 
 
+@every_case
+def test_curvature(sign: int, symmetric: bool, theta: list[float] | None, dtype: torch.dtype) -> None:
+    p = problem(N, D_, H, symmetric=symmetric, weights="tracers").to(dtype)
+    energy = AttentionEnergy(ConstantHeads(p.D, theta), sign)
+    measure = ParticleMeasure(p.points, p.weights)
+    plain, actual = energy.evaluate(measure, 0.0), energy.evaluate(measure, 0.0, curvature=True)
+    q, averages = p.to(F64), None if theta is None else torch.tensor(theta, dtype=F64)
+    expected = sign * head_curvatures(q.points, q.weights, q.D)
+    assert plain.curvature is None
+    assert plain.heads is not None
+    assert plain.heads.curvature is None
+    assert actual.heads is not None
+    assert_close(actual.heads.curvature, expected, TOLERANCE[dtype])
+    assert_close(actual.curvature, average(expected, averages), TOLERANCE[dtype])
+    assert actual.curvature.dtype == dtype
+    for name in ("value", "first_variation", "gradient"):
+        assert_close(getattr(actual, name), getattr(plain, name), TOLERANCE[dtype])
+    assert_close(actual.heads.mobility, plain.heads.mobility, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_curvature_in_any_dimension(d: int) -> None:
+    for symmetric in (True, False):
+        p = problem(4, d, 2, symmetric=symmetric)
+        energy = AttentionEnergy(ConstantHeads(p.D))
+        actual = energy.evaluate(ParticleMeasure(p.points, p.weights), 0.0, curvature=True).curvature
+        assert_close(actual, head_curvatures(p.points, p.weights, p.D).mean(0), 1e-13)
+
+
 class Differentiable(torch.autograd.Function):
     """The energy with its own gradient as derivative, for gradcheck."""
 
@@ -241,7 +271,8 @@ def test_batched_equals_looped(
     w = torch.from_numpy(generator.dirichlet(np.ones(4), batch if own_weights else ()))
     direction = torch.from_numpy(generator.standard_normal((*batch, 4, 2)))
     energy, measure = AttentionEnergy(ConstantHeads(D, theta)), ParticleMeasure(x, w)
-    actual = energy.evaluate(measure, 0.0)
+    actual = energy.evaluate(measure, 0.0, curvature=True)
+    assert actual.heads is not None
     value, product = energy.value(measure, 0.0), energy.hessian_product(measure, 0.0, direction)
     shape = torch.broadcast_shapes(batch, paths)
     assert actual.value.shape == value.shape == shape
@@ -250,10 +281,10 @@ def test_batched_equals_looped(
     for index in np.ndindex(*shape):
         xi, wi, Di, vi = (a[index] for a in full)
         single, one = AttentionEnergy(ConstantHeads(Di, theta)), ParticleMeasure(xi, wi)
-        expected = single.evaluate(one, 0.0)
-        for name in ("value", "first_variation", "gradient"):
+        expected = single.evaluate(one, 0.0, curvature=True)
+        for name in ("value", "first_variation", "gradient", "curvature"):
             assert_close(getattr(actual, name)[index], getattr(expected, name), 1e-14)
-        for name in ("energy", "first_variation", "gradient", "mobility"):
+        for name in ("energy", "first_variation", "gradient", "mobility", "curvature"):
             assert_close(getattr(actual.heads, name)[index], getattr(expected.heads, name), 1e-14)
         assert_close(value[index], expected.value, 1e-14)
         assert_close(product[index], single.hessian_product(one, 0.0, vi), 1e-13)

@@ -67,6 +67,25 @@ def sums(x: Tensor, w: Tensor, D: Tensor) -> dict[str, Tensor]:
     }
 
 
+def second_moments(x: Tensor, w: Tensor, D: Tensor) -> dict[str, Tensor]:
+    """sum_j w_j K x_j x_j^T of both sides, entries a <= b row by row, shape (H, d (d + 1) / 2, n)."""
+    kernel = exponents(x, D).exp()
+    cloud = x.expand(D.shape[0], *x.shape[-2:])
+    d = x.shape[-1]
+    rows = [(a, b) for a in range(d) for b in range(a, d)]
+    return {
+        name: torch.stack([torch.einsum(path, kernel, w, cloud[..., a] * cloud[..., b]) for a, b in rows], 1)
+        for name, path in (("second", "hij,j,hj->hi"), ("second_transposed", "hji,j,hj->hi"))
+    }
+
+
+def head_curvatures(x: Tensor, w: Tensor, D: Tensor) -> Tensor:
+    """Ambient Hessian of the first variation of E_h at the particles, the measure fixed, shape (H, n, d, d)."""
+    forward = torch.einsum("hij,j,hae,je,hbf,jf->hiab", exponents(x, D).exp(), w, D, x, D, x)
+    backward = torch.einsum("hji,j,hea,je,hfb,jf->hiab", exponents(x, D).exp(), w, D, x, D, x)
+    return (forward + backward) / 2
+
+
 def head_energies(x: Tensor, w: Tensor, D: Tensor) -> Tensor:
     """E_h = 1/2 sum_ij w_i w_j K_h(x_i, x_j), shape (H,)."""
     return torch.einsum("i,hij,j->h", w, exponents(x, D).exp(), w) / 2

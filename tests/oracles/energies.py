@@ -16,9 +16,10 @@ from jko.measure import ParticleMeasure
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Quadratic(AbstractEnergy):
-    """E(u, t) = (1 + t) sum_i w_i <x_i, A x_i> / 2 with a diagonal matrix A."""
+    """E(u, t) = (1 + t) sum_i w_i <x_i, A x_i> / 2 with a diagonal matrix A; it may not know its curvature."""
 
     diagonal: Tensor
+    curved: bool = True
 
     @property
     def moves(self) -> bool:
@@ -40,7 +41,9 @@ class Quadratic(AbstractEnergy):
             (measure.weights * variation).to(torch.float64).sum(-1),
             variation,
             gradient,
-            curvature=(1 + t) * torch.diag(self.diagonal.to(x)).expand(*x.shape, x.shape[-1]) if curvature else None,
+            curvature=(1 + t) * torch.diag(self.diagonal.to(x)).expand(*x.shape, x.shape[-1])
+            if curvature and self.curved
+            else None,
         )
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:

@@ -7,15 +7,18 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from tests.oracles.attention import (
     Problem,
     assert_close,
     average,
     exponents,
+    head_curvatures,
     head_energies,
     head_gradients,
     problem,
+    second_moments,
     softmax_outputs,
     sums,
     tangent,
@@ -72,6 +75,29 @@ def test_formulas_by_loops() -> None:
     assert_close(head_energies(p.points, p.weights, p.D), torch.from_numpy(np.array(energy)), 1e-15)
     assert_close(head_gradients(p.points, p.weights, p.D), torch.from_numpy(np.array(gradient)), 1e-15)
     assert_close(softmax_outputs(p.points, p.weights, p.D), torch.from_numpy(np.array(output)), 1e-15)
+
+
+def test_curvatures_are_second_derivatives_of_the_first_variation() -> None:
+    p = problem(4, 3, 2, symmetric=False)
+    actual = head_curvatures(p.points, p.weights, p.D)
+    for h in range(2):
+        for i in range(4):
+
+            def potential(z: Tensor, D: Tensor = p.D[h : h + 1]) -> Tensor:
+                there = exponents(z[None], D, p.points).exp() @ p.weights
+                back = p.weights @ exponents(p.points, D, z[None]).exp()
+                return (there.squeeze() + back.squeeze()) / 2
+
+            hessian = torch.autograd.functional.hessian(potential, p.points[i])
+            assert_close(actual[h, i], hessian, 1e-13)
+    second = second_moments(p.points, p.weights, p.D)
+    assert second["second"].shape == second["second_transposed"].shape == (2, 6, 4)
+    # With all particles at one place the moments are powers of that place.
+    x = p.points[:1].expand(4, 3)
+    kernel = exponents(x, p.D).exp()[:, 0, 0]
+    packed = torch.stack([x[0, a] * x[0, b] for a, b in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))])
+    for values in second_moments(x, p.weights, p.D).values():
+        assert_close(values, (kernel[:, None] * packed)[..., None].expand(2, 6, 4), 1e-14)
 
 
 def test_averages_and_projections() -> None:

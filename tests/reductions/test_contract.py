@@ -14,7 +14,16 @@ from torch import Tensor
 
 from jko.errors import InvalidInput
 from jko.reductions import AbstractReduction, Auto, Blocked, PairSums
-from tests.oracles.attention import TOLERANCE, Problem, assert_close, derivative, exponents, problem, sums
+from tests.oracles.attention import (
+    TOLERANCE,
+    Problem,
+    assert_close,
+    derivative,
+    exponents,
+    problem,
+    second_moments,
+    sums,
+)
 from tests.oracles.memory import Recorder
 
 MEMBERS = [
@@ -71,6 +80,14 @@ def check_exponential_sums(member: AbstractReduction, p: Problem, symmetric: boo
     assert_sums(actual, sums(q.points, q.weights, q.D), TOLERANCE[dtype])
     assert {getattr(actual, name).dtype for name in NAMES} == {dtype}
     assert actual.symmetric == symmetric
+    assert actual.second is None
+    assert actual.second_transposed is None
+    more = member.exponential_sums(p.points, p.weights, p.D, second=True)
+    assert more.symmetric == symmetric
+    for name in NAMES:
+        assert_close(getattr(more, name), getattr(actual, name), TOLERANCE[dtype])
+    for name, expected in second_moments(q.points, q.weights, q.D).items():
+        assert_close(getattr(more, name), expected, TOLERANCE[dtype])
     mass = member.exponential_sums(p.points, p.weights, p.D, first=False)
     assert mass.first is None
     assert mass.first_transposed is None
@@ -294,6 +311,7 @@ def test_no_array_over_all_pairs(block: int | None, symmetric: bool, own: bool) 
     buffer = max(12_000, (1_600_000 if block is None else block) // 8)
     for call, columns in (
         (lambda: member.exponential_sums(p.points, p.weights, p.D), d + 1),
+        (lambda: member.exponential_sums(p.points, p.weights, p.D, second=True), 1 + d + d * (d + 1) // 2),
         (lambda: member.directional_sums(p.points, p.weights, p.D, p.points), 2 * d),
         (lambda: member.largest_exponent(p.points, p.D), d),
         (lambda: None if own else member.cross_mass(p.points, p.points, p.weights, p.D), d),
