@@ -172,7 +172,8 @@ def _report(
         print(json.dumps(summary, indent=2, allow_nan=False))
     else:
         console = screen.stdout()
-        console.print(tables.comparison_table(comparison))
+        if comparison.metrics:
+            console.print(tables.comparison_table(comparison))
         console.print()
         for note in tables.comparison_notes(comparison):
             console.print(f"- {note}", markup=False)
