@@ -164,12 +164,30 @@ def test_small_errors_of_the_positions_are_no_reason_to_flag(sign: int) -> None:
     assert not potential_test(far).passed
 
 
-def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("relative", "passes"), [(-1e-3, True), (1e-9, True), (1e-6, False), (1e-3, False)])
+def test_the_slack_is_the_accuracy_of_the_step(relative: float, passes: bool) -> None:
+    """A gain of a given fraction of the particle's own cost, at tolerance 1e-8."""
+    y = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    half, ones = torch.full((2,), 0.5, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    own, there = 5 * 0.3**2, 5 * 1.3**2
+    phi = torch.tensor([there - own + relative * own, 0.0], dtype=torch.float64)
+    test = potential_test(CouplingProblem(y, y + 0.3, half, ones, phi, 0.1, jko.Euclidean(), 1e-8))
+    assert test.passed is passes
+    assert test.largest_gain == pytest.approx(max(0.0, relative * own), abs=1e-14)
+
+
+@pytest.mark.parametrize("place", [0, 20, 39])
+def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     problem = random_problem(4, 40, "sphere", 0.5)
+    loud = problem.potential.clone()
+    loud[place] = 10.0
+    problem = dataclasses.replace(problem, potential=loud)
     whole = potential_test(problem)
     monkeypatch.setattr(potential_module, "_ROWS", 7)
-    assert potential_test(problem) == whole
-    assert whole.largest_gain == pytest.approx(gains(problem).max(), rel=1e-10)
+    blocked = potential_test(problem)
+    assert blocked.passed == whole.passed
+    for test in (blocked, whole):
+        assert test.largest_gain == pytest.approx(gains(problem).max(), rel=1e-10)
 
 
 def test_massless_particles_have_no_say() -> None:
