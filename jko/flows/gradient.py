@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -120,6 +121,12 @@ class GradientFlow(AbstractFlow):
 
     def explain_non_finite(self, measure: ParticleMeasure, t: float) -> str:
         exponent = self.energy.largest_exponent(measure, t)
-        limit = float(torch.finfo(measure.dtype).max)
-        largest = float(torch.tensor(limit, dtype=torch.float64).log())
-        return f"largest exponent {exponent:.6g}; exp overflows {measure.dtype} above {largest:.4g}"
+        if math.isinf(exponent) and exponent < 0:
+            return f"not finite: {self.energy.description}, which has no exponentials"
+        limits = torch.finfo(measure.dtype)
+        above, below = math.log(limits.max), math.log(limits.smallest_normal * limits.eps)
+        # Mobilities are sums of exponentials: where all of them underflow, the velocity is 0 / 0.
+        return (
+            f"largest exponent {exponent:.6g}; exp overflows {measure.dtype} above {above:.4g} and underflows to 0 "
+            f"below {below:.4g}"
+        )

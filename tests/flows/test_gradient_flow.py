@@ -381,7 +381,7 @@ def test_an_energy_without_heads() -> None:
     assert_close(state.velocity, -2 * energy.diagonal * measure.points, 1e-15)
     assert f.title == "W2"
     assert f.moves
-    assert f.explain_non_finite(measure, 0.0).startswith("largest exponent -inf")
+    assert f.explain_non_finite(measure, 0.0) == "not finite: quadratic, which has no exponentials"
 
 
 def test_energies_that_are_switched_off_do_not_move() -> None:
@@ -484,15 +484,22 @@ def test_dimensions_must_agree() -> None:
         flow(torch.eye(3)[None], "w2").velocity(ParticleMeasure([[1.0, 0.0]]), 0.0)
 
 
-@pytest.mark.parametrize(("precision", "limit"), [(torch.float32, "88.72"), (F64, "709.8")])
-def test_overflow_is_explained(precision: torch.dtype, limit: str) -> None:
-    f = flow(torch.eye(2)[None], "w2", manifold=Euclidean())
+@pytest.mark.parametrize(
+    ("precision", "above", "below"), [(torch.float32, "88.72", "-103.3"), (F64, "709.8", "-744.4")]
+)
+def test_overflow_and_underflow_are_explained(precision: torch.dtype, above: str, below: str) -> None:
     measure = ParticleMeasure(torch.tensor([[30.0, 0.0]], dtype=precision))
-    assert f.explain_non_finite(measure, 0.0).startswith(
-        f"largest exponent 900; exp overflows {precision} above {limit}"
-    )
+    limits = f"; exp overflows {precision} above {above} and underflows to 0 below {below}"
+    f = flow(torch.eye(2)[None], "w2", manifold=Euclidean())
+    assert f.explain_non_finite(measure, 0.0) == "largest exponent 900" + limits
     assert f.value(measure, 0.0) == math.inf
     assert not bool(f.velocity(measure, 0.0).isfinite().all())
+    # Underflow: nothing moves in W_2, and a mobility is 0.
+    f = flow(-torch.eye(2)[None], "w2", manifold=Euclidean())
+    assert f.explain_non_finite(measure, 0.0) == "largest exponent -900" + limits
+    assert f.value(measure, 0.0) == 0.0
+    assert bool((f.velocity(measure, 0.0) == 0).all())
+    assert not bool(flow(-torch.eye(2)[None], "weighted", manifold=Euclidean()).velocity(measure, 0.0).isfinite().any())
 
 
 def test_headwise_needs_heads() -> None:
