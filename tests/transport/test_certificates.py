@@ -180,7 +180,7 @@ def test_the_slack_is_the_accuracy_of_the_step(relative: float, passes: bool) ->
 def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     problem = random_problem(4, 40, "sphere", 0.5)
     loud = problem.potential.clone()
-    loud[place] = 10.0
+    loud[place] = 1000.0
     problem = dataclasses.replace(problem, potential=loud)
     whole = potential_test(problem)
     monkeypatch.setattr(potential_module, "_ROWS", 7)
