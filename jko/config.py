@@ -216,7 +216,7 @@ def _sentence(model: type[BaseModel], item: Any) -> str:
     key = ".".join(places)
     if item["type"] == "extra_forbidden":
         known = _keys(model, places[:-1])
-        near = difflib.get_close_matches(places[-1], known, n=1)
+        near = difflib.get_close_matches(places[-1], known, n=1, cutoff=0.5)
         prefix = ".".join([*places[:-1], ""])
         hint = f"did you mean {prefix}{near[0]}?" if near else f"there are {', '.join(sorted(known))}"
         return f"unknown key {key} = {_show(item['input'])}; {hint}"

@@ -91,7 +91,7 @@ def _compare(config: CompareConfig, out: Path, as_json: bool, verbose: bool, qui
     measure = problem.make_measure(config, manifold)
     heads = problem.make_heads(config, measure.d, solve.t1)
     folder = Folder.claim(out, "comparison", config)
-    with screen.logging_to_stderr(verbose, quiet), threads_for(measure.n, heads.num_heads):
+    with screen.logging_to_stderr(verbose), threads_for(measure.n, heads.num_heads):
         comparison = diagnostics.compare(
             measure,
             heads,
@@ -179,7 +179,10 @@ def _report(
             console.print(f"- {note}", markup=False)
     if comparison.status is Status.INTERRUPTED:
         print(f"interrupted; what is complete is saved in {folder.path}", file=sys.stderr)
-    elif not quiet:
+        return
+    if not comparison.status.ok:
+        print(f"{comparison.status.name}; what is complete is saved in {folder.path}", file=sys.stderr)
+    if not quiet:
         print(
             f"Results in {folder.path}: config.toml, run.json, summary.json, solutions at the finest tau",
             file=sys.stderr,

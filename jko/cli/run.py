@@ -61,7 +61,7 @@ def _run(config: RunConfig, out: Path, as_json: bool, verbose: bool, quiet: bool
         JKO(tau, minimizer=Anderson(config.scheme.rtol)) if config.scheme.name == "jko" else ExplicitEuler(tau)
     )
     folder = Folder.claim(out, "solution", config)
-    with screen.logging_to_stderr(verbose, quiet), threads_for(measure.n, heads.num_heads):
+    with screen.logging_to_stderr(verbose), threads_for(measure.n, heads.num_heads):
         solution = solve(
             flow,
             measure,
@@ -87,6 +87,8 @@ def _run(config: RunConfig, out: Path, as_json: bool, verbose: bool, quiet: bool
     if solution.status is Status.INTERRUPTED:
         print(f"interrupted; what is complete is saved in {folder.path}", file=sys.stderr)
         return INTERRUPTED
+    if not solution.status.ok:
+        print(f"{solution.status.name}; what is complete is saved in {folder.path}", file=sys.stderr)
     if not quiet:
         print(f"Run in {folder.path}; figures: {', '.join(files)}", file=sys.stderr)
     return 0 if solution.status.ok else EXIT_NUMERICAL

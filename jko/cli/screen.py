@@ -27,14 +27,17 @@ def make_progress(quiet: bool) -> AbstractProgress | None:
 
 
 @contextmanager
-def logging_to_stderr(verbose: bool, quiet: bool) -> Iterator[None]:
-    """Show the log of the library on standard error for the time of a command."""
+def logging_to_stderr(verbose: bool) -> Iterator[None]:
+    """Show the log of the library on standard error for the time of a command.
+
+    The end of a run is in the results already, so its warning is for those who ask.
+    """
     logger = logging.getLogger("jko")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     level = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING)
+    logger.setLevel(logging.DEBUG if verbose else logging.ERROR)
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -25,7 +25,7 @@ from jko.manifolds import AbstractManifold, Sphere
 from jko.measure import ParticleMeasure
 from jko.metrics import AbstractMetric, HeadwiseWasserstein, Wasserstein2, WeightedWasserstein
 from jko.progress import AbstractProgress
-from jko.schemes import JKO, AbstractMinimizer, AbstractScheme, ExplicitEuler
+from jko.schemes import JKO, AbstractScheme, ExplicitEuler
 from jko.solution import Solution
 from jko.status import Status
 from jko.transport import squared_wasserstein
@@ -43,7 +43,8 @@ def compare(
     sign: int = 1,
     manifold: AbstractManifold | None = None,
     samples: int = 100,
-    minimizer: AbstractMinimizer | None = None,
+    minimizing: Callable[[float], AbstractScheme] = JKO,
+    explicit: Callable[[float], AbstractScheme] = ExplicitEuler,
     progress: AbstractProgress | None = None,
 ) -> Comparison:
     """Run both schemes for every metric and tau and measure how far their clouds are apart.
@@ -60,7 +61,8 @@ def compare(
         sign: +1 minimizes E, -1 minimizes -E.
         manifold: where the particles live, by default the unit sphere.
         samples: largest number of common times at which distances are taken, the initial time not counted.
-        minimizer: solves the JKO steps; None means the default of `JKO`.
+        minimizing: makes the minimizing movement for a tau.
+        explicit: makes its explicit peer for a tau.
         progress: told about each run in turn.
 
     Returns:
@@ -70,7 +72,7 @@ def compare(
     Raises:
         InvalidInput: for bad input, before any work.
     """
-    plan = _Plan.of(measure, heads, t1, taus, metrics, sign, manifold, samples, minimizer, progress)
+    plan = _Plan.of(measure, heads, t1, taus, metrics, sign, manifold, samples, (minimizing, explicit), progress)
     entries: list[tuple[AbstractMetric, list[Pair]]] = []
     gaps: list[Gap] = []
     unfinished: Solution | None = None
@@ -82,7 +84,7 @@ def compare(
                 entries.append((metric, []))
             pairs = entries[-1][1]
             runs: list[Run] = []
-            for scheme in plan.schemes(tau):
+            for scheme in (make(tau) for make in plan.factories):
                 runs.append(plan.run(metric, scheme, tau, 2 * number + len(runs) + 1))
                 if runs[-1].solution.status is Status.INTERRUPTED:
                     unfinished = runs[-1].solution
@@ -119,7 +121,7 @@ class _Plan:
     taus: tuple[float, ...]
     t1: float
     intervals: int
-    minimizer: AbstractMinimizer | None
+    factories: tuple[Callable[[float], AbstractScheme], Callable[[float], AbstractScheme]]
     progress: AbstractProgress | None
 
     @staticmethod
@@ -132,7 +134,7 @@ class _Plan:
         sign: int,
         manifold: AbstractManifold | None,
         samples: int,
-        minimizer: AbstractMinimizer | None,
+        factories: tuple[Callable[[float], AbstractScheme], Callable[[float], AbstractScheme]],
         progress: AbstractProgress | None,
     ) -> _Plan:
         steps = tuple(sorted((check_positive(tau, "tau") for tau in taus), reverse=True))
@@ -149,15 +151,12 @@ class _Plan:
             raise InvalidInput(f"t1 = {t1!r} lies beyond the end of the head path, {heads.t1!r}")
         if heads.dimension != measure.d:
             raise InvalidInput(f"heads of dimension {heads.dimension} do not fit points in R^{measure.d}")
-        return _Plan(measure, energy, space, tuple(metrics), steps, float(t1), intervals, minimizer, progress)
-
-    def schemes(self, tau: float) -> tuple[AbstractScheme, AbstractScheme]:
-        return JKO(tau, minimizer=self.minimizer), ExplicitEuler(tau)
+        return _Plan(measure, energy, space, tuple(metrics), steps, float(t1), intervals, factories, progress)
 
     def warm_up(self) -> None:
         """Take one step for nothing: the first one in a process pays for imports, and would be timed with them."""
         flow = GradientFlow(self.energy, self.metrics[0], self.manifold)
-        JKO(self.taus[-1], minimizer=self.minimizer).step(flow, self.measure)
+        self.factories[0](self.taus[-1]).step(flow, self.measure)
 
     def run(self, metric: AbstractMetric, scheme: AbstractScheme, tau: float, number: int) -> Run:
         steps = round(self.t1 / tau)
