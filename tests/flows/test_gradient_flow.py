@@ -152,6 +152,17 @@ def test_a_state_is_one_pass() -> None:
         assert len(recorder.exponentials) == passes[name] == 1
 
 
+def test_an_evaluation_at_hand_is_not_made_again() -> None:
+    measure, D = cloud()
+    f = flow(D, "headwise")
+    evaluation = f.energy.evaluate(measure, 0.0)
+    with Recorder() as recorder:
+        fields = f.fields(measure, 0.0, evaluation)
+        f.state_of(fields)
+    assert recorder.exponentials == []
+    assert fields.evaluation is evaluation
+
+
 @every_metric
 def test_no_graph_is_left_behind(name: str) -> None:
     measure, D = cloud()

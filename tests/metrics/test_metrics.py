@@ -289,9 +289,10 @@ def test_the_mobility_of_the_heads_as_a_function() -> None:
     assert_close(own.velocity(measure, 0.0), GradientFlow(energy).velocity(measure, 0.0), 1e-13)
 
 
-def test_a_mobility_takes_the_precision_of_the_particles() -> None:
+@pytest.mark.parametrize("precision", [torch.int64, torch.float32, F64])
+def test_a_mobility_takes_the_precision_of_the_particles(precision: torch.dtype) -> None:
     measure = ParticleMeasure(problem(N, D_, 1, sphere=True).points.float())
-    flow = GradientFlow(QUADRATIC, WeightedWasserstein(lambda u, t: torch.full((u.n,), 2, dtype=torch.int64)))
+    flow = GradientFlow(QUADRATIC, WeightedWasserstein(lambda u, t: torch.full((u.n,), 2, dtype=precision)))
     assert flow.velocity(measure, 0.0).dtype == torch.float32
     plain = GradientFlow(QUADRATIC, Wasserstein2()).velocity(measure, 0.0)
     assert_close(flow.velocity(measure, 0.0), plain / 2, 1e-6)
