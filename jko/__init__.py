@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from jko.errors import ResumeMismatch as ResumeMismatch
     from jko.errors import RunFolderError as RunFolderError
     from jko.errors import SolveFailed as SolveFailed
+    from jko.flows import AttentionField as AttentionField
     from jko.flows import GradientFlow as GradientFlow
+    from jko.flows import VelocityFlow as VelocityFlow
     from jko.heads import ConstantHeads as ConstantHeads
+    from jko.heads import ItoHeads as ItoHeads
     from jko.heads import OrnsteinUhlenbeckHeads as OrnsteinUhlenbeckHeads
     from jko.heads import OscillatingHeads as OscillatingHeads
     from jko.heads import TabulatedHeads as TabulatedHeads
@@ -36,8 +39,10 @@ if TYPE_CHECKING:
     from jko.reductions import Auto as Auto
     from jko.reductions import Blocked as Blocked
     from jko.schemes import JKO as JKO
+    from jko.schemes import RK4 as RK4
     from jko.schemes import Anderson as Anderson
     from jko.schemes import ExplicitEuler as ExplicitEuler
+    from jko.schemes import ExponentialEuler as ExponentialEuler
     from jko.schemes import TrustNewton as TrustNewton
     from jko.solution import Solution as Solution
     from jko.solution import load as load
@@ -50,15 +55,18 @@ if TYPE_CHECKING:
 _HOME: dict[str, str] = {
     "Anderson": "schemes",
     "AttentionEnergy": "energies",
+    "AttentionField": "flows",
     "Auto": "reductions",
     "Blocked": "reductions",
     "ConstantHeads": "heads",
     "Euclidean": "manifolds",
     "ExplicitEuler": "schemes",
+    "ExponentialEuler": "schemes",
     "Failure": "status",
     "GradientFlow": "flows",
     "HeadwiseWasserstein": "metrics",
     "InvalidInput": "errors",
+    "ItoHeads": "heads",
     "JKO": "schemes",
     "JKOError": "errors",
     "Matched": "transport",
@@ -66,6 +74,7 @@ _HOME: dict[str, str] = {
     "OrnsteinUhlenbeckHeads": "heads",
     "OscillatingHeads": "heads",
     "ParticleMeasure": "measure",
+    "RK4": "schemes",
     "ResumeMismatch": "errors",
     "RunFolderError": "errors",
     "Save": "driver",
@@ -77,6 +86,7 @@ _HOME: dict[str, str] = {
     "Status": "status",
     "TabulatedHeads": "heads",
     "TrustNewton": "schemes",
+    "VelocityFlow": "flows",
     "Wasserstein2": "metrics",
     "WeightedWasserstein": "metrics",
     "initial_heads": "initial",

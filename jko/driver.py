@@ -19,7 +19,7 @@ from jko.grid import time_grid
 from jko.measure import ParticleMeasure
 from jko.progress import AbstractProgress
 from jko.records import Records
-from jko.schemes import AbstractScheme, StepInfo, StepState
+from jko.schemes import AbstractGridScheme, AbstractScheme, StepInfo, StepState
 from jko.solution import Solution
 from jko.status import Failure, Status
 from jko.stopping import Progressed
@@ -90,6 +90,8 @@ def solve(
     stops = _conditions(stop)
     times = time_grid(t0, t1, scheme.tau)
     flow.check_times(times[0], times[-1])
+    if isinstance(scheme, AbstractGridScheme):
+        scheme.check_times(flow, times)
     run = _Run(flow, scheme, times, save, [])
     run.begin(measure)
     try:

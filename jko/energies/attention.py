@@ -11,6 +11,7 @@ from torch import Tensor
 from jko.averages import head_average
 from jko.checks import check_sign
 from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation
+from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads
 from jko.measure import ParticleMeasure
@@ -60,10 +61,15 @@ class AttentionEnergy(AbstractEnergy):
     def description(self) -> str:
         return f"attention, H = {self.heads.num_heads}, sign = {self.sign:+d}, pair sums: {self.reduction.name}"
 
-    def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
+    def evaluate(
+        self, measure: ParticleMeasure, t: float, *, curvature: bool = False, moments: bool = False
+    ) -> Evaluation:
+        """Return value, first variation and gradient in ONE pass; on request the curvature, or the heads' moments."""
         D = self._matrices(measure.points, t)
         shape = _batch_shape(measure, D)
-        parts = [self._head_evaluation(x, w, D_, curvature=curvature) for x, w, D_ in _batches(measure, D)]
+        parts = [
+            self._head_evaluation(x, w, D_, curvature=curvature, moments=moments) for x, w, D_ in _batches(measure, D)
+        ]
         heads = _stack(parts, shape) if shape else parts[0]
         weights = self.heads.head_weights
         return Evaluation(
@@ -123,9 +129,9 @@ class AttentionEnergy(AbstractEnergy):
         return D
 
     def _head_evaluation(
-        self, points: Tensor, weights: Tensor, D: Tensor, *, curvature: bool = False
+        self, points: Tensor, weights: Tensor, D: Tensor, *, curvature: bool = False, moments: bool = False
     ) -> HeadEvaluation:
-        sums = self.reduction.exponential_sums(points, weights, D, second=curvature)
+        sums = self.reduction.exponential_sums(points, weights, D, second=curvature or moments)
         variation = sums.mass if sums.symmetric else (sums.mass + sums.mass_transposed) / 2
         return HeadEvaluation(
             energy=self._energies(sums, weights),
@@ -134,6 +140,7 @@ class AttentionEnergy(AbstractEnergy):
             mobility=sums.mass,
             head_weights=self.heads.head_weights,
             curvature=self._head_curvature(sums, D) if curvature else None,
+            moments=PairMoments.of(sums, points, weights) if moments else None,
         )
 
     def _energies(self, sums: PairSums, weights: Tensor) -> Tensor:
@@ -199,10 +206,13 @@ def _batches(measure: ParticleMeasure, D: Tensor) -> list[tuple[Tensor, Tensor, 
 
 
 def _stack(parts: list[HeadEvaluation], shape: torch.Size) -> HeadEvaluation:
-    def joined(name: str) -> Tensor:
-        rows = [getattr(part, name) for part in parts]
+    def stacked(rows: list[Tensor]) -> Tensor:
         return torch.stack(rows).reshape(*shape, *rows[0].shape)
 
+    def joined(name: str) -> Tensor:
+        return stacked([getattr(part, name) for part in parts])
+
+    moments = [part.moments for part in parts if part.moments is not None]
     return HeadEvaluation(
         energy=joined("energy"),
         first_variation=joined("first_variation"),
@@ -210,4 +220,7 @@ def _stack(parts: list[HeadEvaluation], shape: torch.Size) -> HeadEvaluation:
         mobility=joined("mobility"),
         head_weights=parts[0].head_weights,
         curvature=None if parts[0].curvature is None else joined("curvature"),
+        moments=PairMoments(stacked([m.first for m in moments]), stacked([m.spread for m in moments]))
+        if moments
+        else None,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 
 from torch import Tensor
 
+from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
@@ -31,6 +32,7 @@ class HeadEvaluation:
         head_weights: weights of the average, shape (H,) float64; None means 1/H.
         curvature: ambient Hessian of s dE_h/du at the particles, the measure fixed, shape (*batch, H, n, d, d); on
             request only.
+        moments: sums over pairs for the discrete balance (147), without the sign; on request only.
     """
 
     energy: Tensor
@@ -39,6 +41,7 @@ class HeadEvaluation:
     mobility: Tensor
     head_weights: Tensor | None = None
     curvature: Tensor | None = None
+    moments: PairMoments | None = None
 
 
 @final

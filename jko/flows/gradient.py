@@ -9,9 +9,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.energies import AbstractEnergy, Evaluation
+from jko.energies import AbstractEnergy, AttentionEnergy, Evaluation
 from jko.errors import InvalidInput
 from jko.flows.base import AbstractFlow, FlowState
+from jko.flows.overflow import explain_overflow
 from jko.manifolds import AbstractManifold, Sphere
 from jko.measure import ParticleMeasure
 from jko.metrics import AbstractMetric, Fields, WeightedWasserstein
@@ -95,8 +96,15 @@ class GradientFlow(AbstractFlow):
         with torch.no_grad():
             return self.metric.squared_slope(self.fields(measure, t)).sqrt()
 
-    def state(self, measure: ParticleMeasure, t: float) -> FlowState:
-        return self.state_of(self.fields(measure, t))
+    def state(self, measure: ParticleMeasure, t: float, *, moments: bool = False) -> FlowState:
+        """Return velocity and state columns from ONE pass; on request with the heads' moments for the balance (147)."""
+        if not moments:
+            return self.state_of(self.fields(measure, t))
+        if not isinstance(self.energy, AttentionEnergy):
+            raise InvalidInput(
+                f"moments over pairs are those of one attention energy, not of '{self.energy.description}'"
+            )
+        return self.state_of(self.fields(measure, t, self.energy.evaluate(measure, t, moments=True)))
 
     def state_of(self, fields: Fields) -> FlowState:
         """Return the state that belongs to fields already formed; no further pass."""
@@ -123,10 +131,4 @@ class GradientFlow(AbstractFlow):
         exponent = self.energy.largest_exponent(measure, t)
         if math.isinf(exponent) and exponent < 0:
             return f"not finite: {self.energy.description}, which has no exponentials"
-        limits = torch.finfo(measure.dtype)
-        above, below = math.log(limits.max), math.log(limits.smallest_normal * limits.eps)
-        # Mobilities are sums of exponentials: where all of them underflow, the velocity is 0 / 0.
-        return (
-            f"largest exponent {exponent:.6g}; exp overflows {measure.dtype} above {above:.4g} and underflows to 0 "
-            f"below {below:.4g}"
-        )
+        return explain_overflow(exponent, measure.dtype)

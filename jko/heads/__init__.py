@@ -1,9 +1,19 @@
 """Head processes: paths t -> D(t) of the matrices of the attention heads."""
 
-from jko.heads.base import AbstractHeads
+from jko.heads.base import AbstractHeads, AbstractItoHeads, HeadIncrement
 from jko.heads.constant import ConstantHeads
+from jko.heads.ito import ItoHeads
 from jko.heads.ornstein_uhlenbeck import OrnsteinUhlenbeckHeads
 from jko.heads.oscillating import OscillatingHeads
 from jko.heads.tabulated import TabulatedHeads
 
-__all__ = ["AbstractHeads", "ConstantHeads", "OrnsteinUhlenbeckHeads", "OscillatingHeads", "TabulatedHeads"]
+__all__ = [
+    "AbstractHeads",
+    "AbstractItoHeads",
+    "ConstantHeads",
+    "HeadIncrement",
+    "ItoHeads",
+    "OrnsteinUhlenbeckHeads",
+    "OscillatingHeads",
+    "TabulatedHeads",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -12,7 +13,14 @@ from jko.checks import as_float_tensor, check_finite, check_simplex, simplex_tol
 from jko.errors import InvalidInput
 from jko.typing import Float, Tensor
 
-__all__ = ["AbstractHeads", "check_head_matrices", "check_head_weights", "check_time"]
+__all__ = [
+    "AbstractHeads",
+    "AbstractItoHeads",
+    "HeadIncrement",
+    "check_head_matrices",
+    "check_head_weights",
+    "check_time",
+]
 
 
 class AbstractHeads(abc.ABC):
@@ -63,6 +71,40 @@ class AbstractHeads(abc.ABC):
     def dimension(self) -> int:
         """Number d of rows and columns of a head matrix."""
         return self.at(0.0).shape[-1]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadIncrement:
+    """What drives heads over one step: dD = f dt + g dW_sym, everything at the start of the step.
+
+    Attributes:
+        drift: f(D_h, t), shape (*batch, H, d, d).
+        noise: g dW_sym over the step, shape (*batch, H, d, d).
+        noise_variance: g^2, shape (*batch, H); g^2 dt is the variance of a diagonal entry of the noise.
+    """
+
+    drift: Tensor
+    noise: Tensor
+    noise_variance: Tensor
+
+
+class AbstractItoHeads(AbstractHeads):
+    """Heads that know their own drift and noise, which the discrete balance (147) of the paper asks for."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def increment(self, t: float, tau: float) -> HeadIncrement:
+        """Return drift, noise and its variance for the step from t to t + tau.
+
+        Over one step of the heads' own grid D(t + tau) = D(t) + tau drift + noise. A step may span several: the noise
+        is then the sum of theirs, while the drift is that of its start.
+
+        Raises:
+            InvalidInput: when the ends of the step are no nodes of the heads' own grid, or when this path is not one
+                of Euler-Maruyama steps.
+        """
 
 
 def check_head_matrices(value: Any, name: str, *, batched: bool = False) -> Tensor:

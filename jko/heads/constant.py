@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from jko.heads.base import AbstractHeads, check_head_matrices, check_head_weights, check_time
+import torch
+
+from jko.heads.base import AbstractItoHeads, HeadIncrement, check_head_matrices, check_head_weights, check_time
 from jko.heads.nodes import SNAP
 from jko.typing import Float, Tensor
 
@@ -15,7 +17,7 @@ __all__ = ["ConstantHeads"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, init=False)
-class ConstantHeads(AbstractHeads):
+class ConstantHeads(AbstractItoHeads):
     """The same head matrices at every time t >= 0.
 
     Args:
@@ -48,3 +50,9 @@ class ConstantHeads(AbstractHeads):
         """Return the same matrices at every t >= 0; see `AbstractHeads.at`."""
         check_time(t, math.inf, slack=SNAP)
         return self.D.clone()
+
+    def increment(self, t: float, tau: float) -> HeadIncrement:
+        """Return zeros, whatever the step; see `AbstractItoHeads.increment`."""
+        check_time(t, math.inf, slack=SNAP)
+        rest = torch.zeros_like(self.D)
+        return HeadIncrement(rest, rest, rest[..., 0, 0])

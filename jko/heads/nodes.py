@@ -12,6 +12,7 @@ from typing import final
 
 from torch import Tensor
 
+from jko.errors import InvalidInput
 from jko.heads.base import check_time
 
 __all__ = ["SNAP", "NodePath", "uniform_times"]
@@ -62,6 +63,28 @@ class NodePath:
         fraction = (time - self.times[left]) / (self.times[right] - self.times[left])
         # Products before the sum: entries that are equal at both nodes of a symmetric matrix stay equal.
         return self.values[left] * (1 - fraction) + self.values[right] * fraction
+
+    def span(self, t: float, tau: float) -> tuple[int, int]:
+        """Return the numbers of the nodes at t and at t + tau.
+
+        Raises:
+            InvalidInput: where one of them is no node, naming the nearest.
+        """
+        first, last = self._node(t), self._node(t + tau)
+        if first == last:
+            raise InvalidInput(f"tau = {tau!r} is too short for a step from node to node of the head path")
+        return first, last
+
+    def _node(self, t: float) -> int:
+        time = check_time(t, self.t1, slack=self.slack)
+        right = min(bisect.bisect_left(self.times, time), len(self.times) - 1)
+        nearest = min((max(right - 1, 0), right), key=lambda k: abs(self.times[k] - time))
+        if abs(self.times[nearest] - time) > self.slack:
+            raise InvalidInput(
+                f"t = {t!r} is no node of the head path, the nearest is {self.times[nearest]!r}: its increments are "
+                "known from node to node only, so let the steps begin and end there"
+            )
+        return nearest
 
 
 def uniform_times(dt: float, t1: float) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ import torch
 
 from jko.checks import as_float_tensor, check_finite, check_positive
 from jko.errors import InvalidInput
-from jko.heads.base import AbstractHeads, check_head_matrices, check_head_weights
+from jko.heads.base import AbstractItoHeads, HeadIncrement, check_head_matrices, check_head_weights
 from jko.heads.nodes import NodePath, uniform_times
 from jko.random import check_word, symmetric_increments
 from jko.typing import Float, Tensor
@@ -20,7 +20,7 @@ __all__ = ["OrnsteinUhlenbeckHeads"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, init=False)
-class OrnsteinUhlenbeckHeads(AbstractHeads):
+class OrnsteinUhlenbeckHeads(AbstractItoHeads):
     """One path per head of dD = (mean - D) dt + sqrt(2 sigma2) dW_sym, dW_sym = sqrt(dt) (Z + Z^T) / 2.
 
     In the stationary law the diagonal entries have variance sigma2 and the others sigma2 / 2. The path is computed
@@ -133,6 +133,21 @@ class OrnsteinUhlenbeckHeads(AbstractHeads):
     def at(self, t: float) -> Float[Tensor, "*batch h d d"]:
         """Return the matrices at t, linear between the nodes; see `AbstractHeads.at`."""
         return self.nodes.at(t)
+
+    def increment(self, t: float, tau: float) -> HeadIncrement:
+        """Return mean - D(t) and the noise of the step; see `AbstractItoHeads.increment`."""
+        if self.exact:
+            raise InvalidInput(
+                "a path of exact transitions (exact=True) has no increments of its own: its noise is not that of the "
+                "balance's Euler-Maruyama step; use exact=False"
+            )
+        first, last = self.nodes.span(t, tau)
+        path = self.nodes.values[first : last + 1]
+        drift = self.mean - path[:-1]
+        # Read off the path; without noise nothing but the rounding of its sums would be left.
+        noise = (path.diff(dim=0) - drift * self.dt).sum(0) if self.sigma2 > 0 else torch.zeros_like(path[0])
+        variance = torch.full(path.shape[1:2], 2 * self.sigma2, dtype=torch.float64, device="cpu")
+        return HeadIncrement(drift[0], noise, variance)
 
     def _fill(
         self,

@@ -11,7 +11,7 @@ import torch
 
 from jko.checks import as_float_tensor, check_finite, check_positive
 from jko.errors import InvalidInput
-from jko.heads.base import AbstractHeads, check_head_matrices, check_head_weights
+from jko.heads.base import AbstractItoHeads, HeadIncrement, check_head_matrices, check_head_weights
 from jko.heads.nodes import NodePath, uniform_times
 from jko.typing import Float, Tensor
 
@@ -20,7 +20,7 @@ __all__ = ["OscillatingHeads", "oscillating_target"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, init=False)
-class OscillatingHeads(AbstractHeads):
+class OscillatingHeads(AbstractItoHeads):
     """Heads that follow dD^h = (F(t + phase_h) - D^h) dt with the 2 pi periodic F of `oscillating_target`.
 
     The equation is solved once by explicit Euler steps on the path's own grid, linear between the nodes. The phases
@@ -81,6 +81,14 @@ class OscillatingHeads(AbstractHeads):
     def at(self, t: float) -> Float[Tensor, "*batch h d d"]:
         """Return the matrices at t, linear between the nodes; see `AbstractHeads.at`."""
         return self.nodes.at(t)
+
+    def increment(self, t: float, tau: float) -> HeadIncrement:
+        """Return F(t + phase) - D(t) and no noise; see `AbstractItoHeads.increment`."""
+        first, _ = self.nodes.span(t, tau)
+        value = self.nodes.values[first]
+        drift = oscillating_target(self.phases + self.nodes.times[first], value.shape[-1]) - value
+        rest = torch.zeros_like(value)
+        return HeadIncrement(drift, rest, rest[..., 0, 0])
 
 
 def oscillating_target(s: Float[Tensor, "*batch"], dimension: int) -> Float[Tensor, "*batch d d"]:

@@ -1,16 +1,21 @@
 """Time-discrete schemes: minimizing movements and their explicit peers."""
 
-from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
+from jko.schemes.base import AbstractGridScheme, AbstractScheme, Step, StepInfo, StepState
 from jko.schemes.explicit import ExplicitEuler
+from jko.schemes.exponential import ExponentialEuler
 from jko.schemes.jko_step import JKO
 from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, TrustNewton
+from jko.schemes.runge_kutta import RK4
 
 __all__ = [
     "JKO",
+    "RK4",
+    "AbstractGridScheme",
     "AbstractMinimizer",
     "AbstractScheme",
     "Anderson",
     "ExplicitEuler",
+    "ExponentialEuler",
     "Minimization",
     "Step",
     "StepInfo",

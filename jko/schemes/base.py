@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, final
@@ -16,7 +16,7 @@ from jko.schemes.minimizers import Secants
 from jko.status import Status
 from jko.transport import CouplingCertificate
 
-__all__ = ["AbstractScheme", "Step", "StepInfo"]
+__all__ = ["AbstractGridScheme", "AbstractScheme", "Step", "StepInfo", "StepState"]
 
 
 @final
@@ -133,3 +133,11 @@ class AbstractScheme(ABC):
             InvalidInput: for a batched measure, points off the manifold, tau <= 0, or an unfit flow. A step that
                 fails numerically does not raise: its status says so.
         """
+
+
+class AbstractGridScheme(AbstractScheme):
+    """A scheme that cannot take every time grid; the driver asks it about the whole grid before any work."""
+
+    @abstractmethod
+    def check_times(self, flow: AbstractFlow, times: Sequence[float]) -> None:
+        """Raise InvalidInput when a step between neighbors of `times` is none that the scheme can take."""

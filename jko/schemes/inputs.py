@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
 from jko.checks import check_positive
 from jko.errors import InvalidInput
-from jko.flows import AbstractFlow
+from jko.flows import AbstractFlow, FlowState
 from jko.measure import ParticleMeasure
 from jko.schemes.base import StepState
 
@@ -16,7 +17,12 @@ __all__ = ["check_step", "start_state"]
 
 
 def check_step(
-    flow: AbstractFlow, measure: ParticleMeasure, t: float, tau: float, state: StepState | None
+    flow: AbstractFlow,
+    measure: ParticleMeasure,
+    t: float,
+    tau: float,
+    state: StepState | None,
+    evaluate: Callable[[ParticleMeasure, float], FlowState] | None = None,
 ) -> StepState:
     """Validate the arguments of a step and return the state at its start (a pass only where none was given)."""
     if not isinstance(measure, ParticleMeasure):
@@ -29,7 +35,7 @@ def check_step(
     if not math.isfinite(t):
         raise InvalidInput(f"t must be finite, got {t!r}")
     if state is None:
-        return start_state(flow, measure, t)
+        return start_state(flow, measure, t, evaluate)
     if state.flow is not flow:
         raise InvalidInput("the state belongs to another flow; pass the state that came with this one, or None")
     given = state.flow_state
@@ -40,11 +46,16 @@ def check_step(
     return state
 
 
-def start_state(flow: AbstractFlow, measure: ParticleMeasure, t: float) -> StepState:
-    """Return the state at (measure, t): one pass."""
+def start_state(
+    flow: AbstractFlow,
+    measure: ParticleMeasure,
+    t: float,
+    evaluate: Callable[[ParticleMeasure, float], FlowState] | None = None,
+) -> StepState:
+    """Return the state at (measure, t): one pass, by `evaluate` where it is given."""
     flow.manifold.check(measure.points)
     with torch.no_grad():
-        return StepState(flow, flow.state(measure, t))
+        return StepState(flow, (evaluate or flow.state)(measure, t))
 
 
 def _same(one: ParticleMeasure, other: ParticleMeasure) -> bool:

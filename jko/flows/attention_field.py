@@ -1,0 +1,122 @@
+"""The output of multi-head attention as a vector field: any queries, keys and values, no energy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from jko.averages import head_average
+from jko.checks import check_sign
+from jko.errors import InvalidInput
+from jko.flows.fields import AbstractField
+from jko.heads import AbstractHeads
+from jko.measure import ParticleMeasure
+from jko.reductions import AbstractReduction, Auto
+
+__all__ = ["AttentionField"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class AttentionField(AbstractField):
+    """-sign mean_h V_h, V_h(x_i) = sum_j A^h_ij V_h x_j with the softmax A^h_ij of <x_i, D_h x_j> + log w_j.
+
+    This is the transformer (2) of Massucco et al. 2026 for any matrices. Where every D_h is symmetric and V_h = D_h it
+    is the limit velocity of the head-wise metric; else no energy need stand behind it, so only explicit schemes follow
+    it. `weighted.symmetry_defect` and `weighted.value_defect` measure how far heads are from that case.
+
+    Args:
+        heads: the path t -> D(t) of the products of queries and keys.
+        values: the path t -> V(t) of value matrices, of the same H and d; None means the heads themselves. Averages
+            over heads use the weights of `heads`.
+        sign: +1 moves along -V (for V = D = I tokens repel), -1 along +V (they cluster).
+        reduction: how the pair sums are formed.
+
+    Raises:
+        InvalidInput: for values whose H, d or head weights differ from those of the heads.
+    """
+
+    heads: AbstractHeads
+    values: AbstractHeads | None
+    sign: int
+    reduction: AbstractReduction
+
+    def __init__(
+        self,
+        heads: AbstractHeads,
+        values: AbstractHeads | None = None,
+        sign: int = 1,
+        reduction: AbstractReduction | None = None,
+    ) -> None:
+        for path, name in ((heads, "heads"), (heads if values is None else values, "values")):
+            if not isinstance(path, AbstractHeads):
+                raise InvalidInput(
+                    f"{name} must be a head path such as ConstantHeads(D), got {type(path).__name__}; wrap a tensor "
+                    "of shape (H, d, d) in ConstantHeads"
+                )
+        if values is not None:
+            _check_values(heads, values)
+        reduction = Auto() if reduction is None else reduction
+        if not isinstance(reduction, AbstractReduction):
+            raise InvalidInput(f"reduction must be an instance such as Auto() or Blocked(), got {reduction!r}")
+        object.__setattr__(self, "heads", heads)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "sign", check_sign(sign))
+        object.__setattr__(self, "reduction", reduction)
+
+    @property
+    def moves(self) -> bool:
+        return self.heads.moves or (self.values is not None and self.values.moves)
+
+    @property
+    def title(self) -> str:
+        return f"softmax attention, sign = {self.sign:+d}"
+
+    def check_times(self, t0: float, t1: float) -> None:
+        for path in (self.heads, self.values):
+            if path is not None:
+                path.at(t0)
+                path.at(t1)
+
+    def evaluate(self, measure: ParticleMeasure, t: float) -> Tensor:
+        D = self._matrices(self.heads, measure, t)
+        V = D if self.values is None else self._matrices(self.values, measure, t)
+        shape = torch.broadcast_shapes(measure.batch_shape, D.shape[:-3], V.shape[:-3])
+        points = measure.points.expand(*shape, measure.n, measure.d).reshape(-1, measure.n, measure.d)
+        weights = measure.weights.expand(*shape, measure.n).reshape(-1, measure.n)
+        matrices, outputs = (M.expand(*shape, *M.shape[-3:]).reshape(-1, *M.shape[-3:]) for M in (D, V))
+        rows = [self._output(x, w, D_, V_) for x, w, D_, V_ in zip(points, weights, matrices, outputs, strict=True)]
+        return torch.stack(rows).reshape(*shape, measure.n, measure.d)
+
+    def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
+        D = self._matrices(self.heads, measure, t)
+        clouds, paths = measure.points.reshape(-1, measure.n, measure.d), D.reshape(-1, *D.shape[-3:])
+        return max(self.reduction.largest_exponent(x, D_) for x in clouds for D_ in paths)
+
+    def _output(self, points: Tensor, weights: Tensor, D: Tensor, V: Tensor) -> Tensor:
+        sums = self.reduction.exponential_sums(points, weights, D)
+        assert sums.first is not None
+        means = sums.first / sums.mass[:, None, :]
+        return -self.sign * head_average((V @ means).mT, self.heads.head_weights, axis=-3)
+
+    def _matrices(self, path: AbstractHeads, measure: ParticleMeasure, t: float) -> Tensor:
+        M = path.at(t)
+        if M.shape[-1] != measure.d:
+            raise InvalidInput(
+                f"heads of shape {tuple(M.shape)} do not fit points of shape {tuple(measure.points.shape)}: the last "
+                "axes must agree"
+            )
+        return M.to(device=measure.device, dtype=measure.dtype)
+
+
+def _check_values(heads: AbstractHeads, values: AbstractHeads) -> None:
+    shapes = [(path.num_heads, path.dimension) for path in (heads, values)]
+    if shapes[0] != shapes[1]:
+        raise InvalidInput(f"values have (H, d) = {shapes[1]}, but the heads have {shapes[0]}: one value matrix a head")
+    if values.head_weights is not None and (
+        heads.head_weights is None or not torch.equal(values.head_weights, heads.head_weights)
+    ):
+        raise InvalidInput("values have head weights of their own; give the weights to the heads, which decide")

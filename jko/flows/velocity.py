@@ -1,0 +1,74 @@
+"""Flows along a given vector field: no energy, no metric."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from jko.errors import InvalidInput
+from jko.flows.base import AbstractFlow, FlowState
+from jko.flows.fields import AbstractField
+from jko.flows.overflow import explain_overflow
+from jko.manifolds import AbstractManifold, Sphere
+from jko.measure import ParticleMeasure
+
+__all__ = ["VelocityFlow"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class VelocityFlow(AbstractFlow):
+    """The flow along the tangent part of a vector field, for explicit schemes only.
+
+    A minimizing movement needs an energy, which a field does not have: `JKO` refuses this flow. For the same reason the
+    records have no column that speaks of an energy or a metric.
+
+    Args:
+        field: the field, for instance `AttentionField`.
+        manifold: where the particles live, by default the unit sphere.
+    """
+
+    field: AbstractField
+    space: AbstractManifold
+
+    def __init__(self, field: AbstractField, manifold: AbstractManifold | None = None) -> None:
+        manifold = Sphere() if manifold is None else manifold
+        for value, kind, name in ((field, AbstractField, "field"), (manifold, AbstractManifold, "manifold")):
+            if not isinstance(value, kind):
+                hint = f"; write {value.__name__}()" if isinstance(value, type) else ""
+                raise InvalidInput(f"{name} must be an instance of {kind.__name__}, got {value!r}{hint}")
+        object.__setattr__(self, "field", field)
+        object.__setattr__(self, "space", manifold)
+
+    @property
+    def manifold(self) -> AbstractManifold:
+        return self.space
+
+    @property
+    def moves(self) -> bool:
+        return self.field.moves
+
+    @property
+    def title(self) -> str:
+        return self.field.title
+
+    def check_times(self, t0: float, t1: float) -> None:
+        self.field.check_times(t0, t1)
+
+    def velocity(self, measure: ParticleMeasure, t: float) -> Tensor:
+        self.space.check(measure.points)
+        with torch.no_grad():
+            return self.state(measure, t).velocity
+
+    def state(self, measure: ParticleMeasure, t: float) -> FlowState:
+        velocity = self.space.project_vector(measure.points, self.field.evaluate(measure, t))
+        return FlowState(measure, t, velocity, {}, None)
+
+    def value(self, measure: ParticleMeasure, t: float) -> float | None:
+        return None
+
+    def explain_non_finite(self, measure: ParticleMeasure, t: float) -> str:
+        return explain_overflow(self.field.largest_exponent(measure, t), measure.dtype)
