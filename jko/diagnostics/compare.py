@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,8 @@ from jko.status import Status
 from jko.transport import squared_wasserstein
 
 __all__ = ["compare"]
+
+_log = logging.getLogger("jko")
 
 
 def compare(
@@ -162,6 +165,7 @@ class _Plan:
         steps = round(self.t1 / tau)
         total = 2 * len(self.metrics) * len(self.taus)
         label = f"{number}/{total}  tau = {tau:g}  "
+        _log.info("run %s%s, %s", label, scheme.title, metric.title)
         start = time.perf_counter()
         solution = solve(
             GradientFlow(self.energy, metric, self.manifold),

@@ -57,7 +57,10 @@ def distance_figure(comparison: Comparison) -> Figure:
     axes.set_xlabel(r"step size $\tau$")
     axes.set_ylabel(r"$\mathrm{sup}_t\ W_2$(JKO, explicit)")
     axes.set_title(f"Distance between JKO and explicit Euler, sign = {comparison.sign:+d}", fontsize=11)
-    axes.legend(frameon=False)
+    if taus:
+        axes.legend(frameon=False)
+    else:
+        axes.text(0.5, 0.5, "no two complete runs differ", ha="center", transform=axes.transAxes)
     return figure
 
 
@@ -115,10 +118,12 @@ def gap_figure(comparison: Comparison) -> Figure:
             gray = True
     distance.set_ylabel("$W_2$ between the clouds")
     distance.set_ylim(bottom=0)
-    distance.legend(frameon=False, fontsize=8)
+    if distance.lines:
+        distance.legend(frameon=False, fontsize=8)
     defect.set_ylabel(r"covariance defect $(\Sigma_i\, w_i b\, |C_i|^2)^{1/2}$")
     defect.set_ylim(bottom=0)
-    defect.legend(frameon=False, fontsize=9, title="along JKO in")
+    if defect.lines:
+        defect.legend(frameon=False, fontsize=9, title="along JKO in")
     for axes in (distance, defect):
         axes.set_xlabel("time $t$")
     tau = min(entry.finest.tau for entry in comparison.metrics)

@@ -76,6 +76,8 @@ def save_figure(figure: Figure, stem: str | Path, *, dpi: int = 150) -> list[str
         buffer = io.BytesIO()
         keywords: dict[str, Any] = dict(settings)
         figure.savefig(buffer, format=suffix, **keywords)
+        # The first file has laid the figure out; doing it again for the second costs as much as drawing it.
+        figure.set_layout_engine("none")
         target = path.with_name(f"{path.name}.{suffix}")
         write_bytes(target, buffer.getvalue())
         names.append(target.name)

@@ -36,7 +36,7 @@ def _write(**changes: str) -> str:
 
 @pytest.mark.parametrize("scheme", ["jko", "explicit"])
 @pytest.mark.parametrize("metric", ["wasserstein2", "weighted", "headwise"])
-def test_run_leaves_a_run_folder(jko_command, scheme, metric):
+def test_run_leaves_a_run_folder(jko_command, real_figures, scheme, metric):
     status, out, err = jko_command("run", _write(scheme=scheme, metric=metric))
     assert status == 0
     assert "sign = -1" in out
