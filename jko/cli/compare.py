@@ -38,16 +38,19 @@ def compare(
     times: o.TimesFile = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(metavar="wasserstein2|weighted|headwise", help="Metric; may be repeated.  [all three]"),
+        typer.Option(
+            metavar="wasserstein2|weighted|headwise", help="Metric; may be repeated (all three unless given)."
+        ),
     ] = None,
     sign: o.Sign = None,
     manifold: o.Manifold = None,
     tau: Annotated[
-        list[float] | None, typer.Option(metavar="TAU", help="Step size; may be repeated.  [0.01 0.005 0.0025]")
+        list[float] | None,
+        typer.Option(metavar="TAU", help="Step size; may be repeated (0.01 0.005 0.0025 unless given)."),
     ] = None,
-    t1: Annotated[float | None, typer.Option(metavar="T", help="Final time.  [1]")] = None,
+    t1: Annotated[float | None, typer.Option(metavar="T", help="Final time (1 unless given).")] = None,
     samples: Annotated[
-        int | None, typer.Option(metavar="K", help="Largest number of common times for distances.  [100]")
+        int | None, typer.Option(metavar="K", help="Largest number of common times for distances (100 unless given).")
     ] = None,
     small: Annotated[bool, typer.Option("--small", help="40 tokens up to t = 0.2, two step sizes: seconds.")] = False,
     seed: o.Seed = None,
@@ -60,8 +63,8 @@ def compare(
 ) -> int:
     """Compare JKO with the explicit flow: same measure, same head path, in each of three metrics.
 
-    Prints distances, observed orders, energies and costs; leaves solutions, numbers and figures in a folder
-    (jko-compare, unless --out says otherwise).
+    Prints distances, observed orders, energies and costs, and leaves solutions, numbers and figures in the
+    folder jko-compare, unless --out names another.
     """
     from jko.config import CompareConfig, check_config, read_toml
 

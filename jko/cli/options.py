@@ -39,12 +39,17 @@ _HEADS = "Heads"
 _COMMON = "Common"
 
 Number = Annotated[
-    int | None, typer.Option("--n", "-n", metavar="N", help="Number of tokens.  [300]", rich_help_panel=_MEASURE)
+    int | None,
+    typer.Option("--n", "-n", metavar="N", help="Number of tokens (300 unless given).", rich_help_panel=_MEASURE),
 ]
 Dimension = Annotated[
     int | None,
     typer.Option(
-        "--d", "-d", metavar="D", help="Dimension of the space around the sphere.  [3]", rich_help_panel=_MEASURE
+        "--d",
+        "-d",
+        metavar="D",
+        help="Dimension of the space around the sphere (3 unless given).",
+        rich_help_panel=_MEASURE,
     ),
 ]
 Points = Annotated[
@@ -53,23 +58,29 @@ Points = Annotated[
 ]
 Process = Annotated[
     str | None,
-    typer.Option(metavar="ou|oscillating|constant", help="How the heads move from D_0.  [ou]", rich_help_panel=_HEADS),
+    typer.Option(
+        metavar="ou|oscillating|constant", help="How the heads move from D_0 (ou unless given).", rich_help_panel=_HEADS
+    ),
 ]
 NumHeads = Annotated[
-    int | None, typer.Option("--num-heads", "-H", metavar="H", help="Number of heads.  [4]", rich_help_panel=_HEADS)
+    int | None,
+    typer.Option("--num-heads", "-H", metavar="H", help="Number of heads (4 unless given).", rich_help_panel=_HEADS),
 ]
 Sigma2 = Annotated[
-    float | None, typer.Option(metavar="X", help="Stationary variance of OU heads.  [1]", rich_help_panel=_HEADS)
+    float | None,
+    typer.Option(metavar="X", help="Stationary variance of OU heads (1 unless given).", rich_help_panel=_HEADS),
 ]
 Phases = Annotated[
     str | None,
-    typer.Option(metavar="spread|shared", help="Phases of oscillating heads.  [spread]", rich_help_panel=_HEADS),
+    typer.Option(
+        metavar="spread|shared", help="Phases of oscillating heads (spread unless given).", rich_help_panel=_HEADS
+    ),
 ]
 Dt = Annotated[
     float | None,
     typer.Option(
         metavar="DT",
-        help="Spacing of the nodes of the head path.  [the smallest tau]  Another one is another path.",
+        help="Spacing of the nodes of the head path (the smallest tau unless given); another one is another path.",
         rich_help_panel=_HEADS,
     ),
 ]
@@ -83,17 +94,25 @@ TimesFile = Annotated[
         "--times", metavar="FILE.npy", help="Times (K,) of tabulated heads (K, H, d, d).", rich_help_panel=_HEADS
     ),
 ]
-Sign = Annotated[int | None, typer.Option(metavar="+1|-1", help="+1 minimizes E, -1 minimizes -E.  [+1]")]
-Manifold = Annotated[str | None, typer.Option(metavar="sphere|euclidean", help="Where the tokens live.  [sphere]")]
+Sign = Annotated[int | None, typer.Option(metavar="+1|-1", help="+1 minimizes E, -1 minimizes -E (+1 unless given).")]
+Manifold = Annotated[
+    str | None, typer.Option(metavar="sphere|euclidean", help="Where the tokens live (sphere unless given).")
+]
 Seed = Annotated[
     int | None,
-    typer.Option(metavar="S", help="Of tokens, D_0 and noise, each on its own stream.  [0]", rich_help_panel=_COMMON),
+    typer.Option(
+        metavar="S",
+        help="Seed of tokens, D_0 and noise, each on its own stream (0 unless given).",
+        rich_help_panel=_COMMON,
+    ),
 ]
 Device = Annotated[
-    str | None, typer.Option(metavar="cpu|cuda", help="Device of the tokens.  [cpu]", rich_help_panel=_COMMON)
+    str | None,
+    typer.Option(metavar="cpu|cuda", help="Device of the tokens (cpu unless given).", rich_help_panel=_COMMON),
 ]
 Dtype = Annotated[
-    str | None, typer.Option(metavar="float64|float32", help="Precision.  [float64]", rich_help_panel=_COMMON)
+    str | None,
+    typer.Option(metavar="float64|float32", help="Precision (float64 unless given).", rich_help_panel=_COMMON),
 ]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the results.", rich_help_panel=_COMMON)]
 JsonOutput = Annotated[

@@ -30,7 +30,7 @@ def run(
 ) -> int:
     """Follow one flow with one scheme; tables [measure], [heads], [flow], [scheme], [solve].
 
-    Leaves a run folder (jko-run, unless --out says otherwise) that jko.load reads, with figures.
+    Leaves a run folder that jko.load reads, with figures: jko-run, unless --out names another.
     """
     from jko.config import RunConfig, check_config, read_toml
 

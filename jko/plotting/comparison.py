@@ -49,7 +49,8 @@ def distance_figure(comparison: Comparison) -> Figure:
     if taus and suprema:
         low, high = min(taus), max(taus)
         anchor = 0.6 * min(suprema) / low
-        axes.loglog([low, high], [anchor * low, anchor * high], ":", color=GRAY, label="slope 1")
+        if low < high:
+            axes.loglog([low, high], [anchor * low, anchor * high], ":", color=GRAY, label="slope 1")
         axes.xaxis.set_major_locator(FixedLocator(sorted(taus)))
         axes.xaxis.set_major_formatter(FixedFormatter([f"{tau:g}" for tau in sorted(taus)]))
         axes.xaxis.set_minor_locator(NullLocator())

@@ -83,11 +83,11 @@ class _View:
         if d > wanted:
             centered = values if sphere else values - values.mean(0)
             axes = np.linalg.svd(centered, full_matrices=False)[2][:wanted]
-            note = f"the first {wanted} principal axes of R^{d}"
+            note = f"the first {wanted} principal axes of $\\mathbb{{R}}^{{{d}}}$"
         if wanted == 3:
             axes = _camera() @ axes
         if sphere:
-            return _View(axes, True, d >= 3, (-1.08, 1.08, -1.08, 1.08), note)
+            return _View(axes, True, d == 3, (-1.08, 1.08, -1.08, 1.08), note)
         flat = torch.cat([solution.points.flatten(0, -2) for solution in solutions]).to("cpu", torch.float64).numpy()
         page = _page(flat @ axes.T)
         low, high = page.min(0), page.max(0)

@@ -113,7 +113,7 @@ def test_points_behind_the_sphere_are_dimmed():
 def test_spheres_of_other_dimensions(d):
     figure = plotting.snapshot_figure({"run": _solution(d, jko.Sphere())}, manifold=jko.Sphere(), title="t")
     assert _pixels(figure).std() > 0.02
-    assert ("first 3 principal axes of R^5" in _texts(figure)) == (d == 5)
+    assert ("first 3 principal axes of $\\mathbb{R}^{5}$" in _texts(figure)) == (d == 5)
 
 
 @pytest.mark.parametrize("d", [1, 2, 4])
@@ -121,7 +121,7 @@ def test_flat_spaces(d):
     solution = _solution(d, jko.Euclidean())
     figure = plotting.snapshot_figure({"run": solution}, manifold=jko.Euclidean(), title="t")
     assert _pixels(figure).std() > 0.02
-    assert ("first 2 principal axes of R^4" in _texts(figure)) == (d == 4)
+    assert ("first 2 principal axes of $\\mathbb{R}^{4}$" in _texts(figure)) == (d == 4)
     (x0, x1), (y0, y1) = figure.axes[-1].get_xlim(), figure.axes[-1].get_ylim()
     offsets = figure.axes[-1].collections[-1].get_offsets()
     assert (offsets[:, 0] >= x0).all()
