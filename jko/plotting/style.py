@@ -64,7 +64,7 @@ def scale_dissipation(axes: Axes, solutions: Sequence[Solution]) -> None:
     axes.axhline(0.0, color=GRAY, linewidth=0.8)
 
 
-def save_figure(figure: Figure, stem: str | Path, *, dpi: int = 150) -> list[str]:
+def save_figure(figure: Figure, stem: str | Path, *, dpi: int = 130) -> list[str]:
     """Write a figure as PNG and as PDF, each atomically, and return the names of the files.
 
     Raises:

@@ -6,7 +6,7 @@ from jko import plotting
 from jko.cli import main
 
 
-def _empty_files(figure, stem, *, dpi=150):
+def _empty_files(figure, stem, *, dpi=130):
     names = [f"{stem.name}.{suffix}" for suffix in ("png", "pdf")]
     for name in names:
         stem.with_name(name).touch()
