@@ -82,19 +82,24 @@ class AttentionField(AbstractField):
                 path.at(t1)
 
     def evaluate(self, measure: ParticleMeasure, t: float) -> Tensor:
+        shape, members = self._members(measure, t)
+        rows = [self._output(*member) for member in members]
+        return torch.stack(rows).reshape(*shape, measure.n, measure.d)
+
+    def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
+        return max(self.reduction.largest_exponent(x, D) for x, _, D, _ in self._members(measure, t)[1])
+
+    def _members(
+        self, measure: ParticleMeasure, t: float
+    ) -> tuple[torch.Size, list[tuple[Tensor, Tensor, Tensor, Tensor]]]:
+        """The shape of the batch, and points, weights, heads and values of each member of it."""
         D = self._matrices(self.heads, measure, t)
         V = D if self.values is None else self._matrices(self.values, measure, t)
         shape = torch.broadcast_shapes(measure.batch_shape, D.shape[:-3], V.shape[:-3])
         points = measure.points.expand(*shape, measure.n, measure.d).reshape(-1, measure.n, measure.d)
         weights = measure.weights.expand(*shape, measure.n).reshape(-1, measure.n)
-        matrices, outputs = (M.expand(*shape, *M.shape[-3:]).reshape(-1, *M.shape[-3:]) for M in (D, V))
-        rows = [self._output(x, w, D_, V_) for x, w, D_, V_ in zip(points, weights, matrices, outputs, strict=True)]
-        return torch.stack(rows).reshape(*shape, measure.n, measure.d)
-
-    def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
-        D = self._matrices(self.heads, measure, t)
-        clouds, paths = measure.points.reshape(-1, measure.n, measure.d), D.reshape(-1, *D.shape[-3:])
-        return max(self.reduction.largest_exponent(x, D_) for x in clouds for D_ in paths)
+        heads, values = (M.expand(*shape, *M.shape[-3:]).reshape(-1, *M.shape[-3:]) for M in (D, V))
+        return shape, list(zip(points, weights, heads, values, strict=True))
 
     def _output(self, points: Tensor, weights: Tensor, D: Tensor, V: Tensor) -> Tensor:
         sums = self.reduction.exponential_sums(points, weights, D)

@@ -15,6 +15,7 @@ from jko.errors import InvalidInput
 from jko.heads import (
     AbstractHeads,
     ConstantHeads,
+    ItoHeads,
     OrnsteinUhlenbeckHeads,
     OscillatingHeads,
     TabulatedHeads,
@@ -32,9 +33,17 @@ MOVING: dict[str, Callable[..., AbstractHeads]] = {
     "increments": lambda D0, w=None: OrnsteinUhlenbeckHeads.from_increments(
         D0, symmetric_increments(4, 0, len(D0), D0.shape[-1], 20, 0.05), dt=0.05, head_weights=w
     ),
+    "ito": lambda D0, w=None: ItoHeads(
+        D0, lambda D, t: -t * D, lambda D, t: 1 + t, dt=0.05, t1=1.0, seed=4, head_weights=w
+    ),
     "oscillating": lambda D0, w=None: OscillatingHeads(D0, dt=0.05, t1=1.0, head_weights=w),
 }
 ALL = {"constant": lambda D0, w=None: ConstantHeads(D0, w), **MOVING}
+
+
+def _ito(D0: torch.Tensor) -> ItoHeads:
+    return ItoHeads(D0, lambda D, t: -D, lambda D, t: 1.0)
+
 
 every = pytest.mark.parametrize("build", ALL.values(), ids=ALL.keys())
 moving = pytest.mark.parametrize("build", MOVING.values(), ids=MOVING.keys())
@@ -154,7 +163,7 @@ def test_bad_weights_are_refused(build: Callable[..., AbstractHeads], weights: l
         build(initial_heads(H, D, 0), weights)
 
 
-@pytest.mark.parametrize("make", [ConstantHeads, OrnsteinUhlenbeckHeads, OscillatingHeads])
+@pytest.mark.parametrize("make", [ConstantHeads, OrnsteinUhlenbeckHeads, OscillatingHeads, _ito])
 @pytest.mark.parametrize(
     ("matrices", "message"),
     [
@@ -173,7 +182,7 @@ def test_bad_matrices_are_refused(make: Callable, matrices: torch.Tensor, messag
         make(matrices)
 
 
-@pytest.mark.parametrize("make", [OrnsteinUhlenbeckHeads, OscillatingHeads])
+@pytest.mark.parametrize("make", [OrnsteinUhlenbeckHeads, OscillatingHeads, _ito])
 def test_initial_matrices_have_no_batch_axes(make: Callable) -> None:
     with pytest.raises(InvalidInput, match=r"D0 must have shape \(H, d, d\)"):
         make(torch.ones(2, 1, 3, 3))
