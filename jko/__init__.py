@@ -41,9 +41,14 @@ if TYPE_CHECKING:
     from jko.schemes import JKO as JKO
     from jko.schemes import RK4 as RK4
     from jko.schemes import Anderson as Anderson
+    from jko.schemes import DeGiorgi as DeGiorgi
     from jko.schemes import ExplicitEuler as ExplicitEuler
     from jko.schemes import ExponentialEuler as ExponentialEuler
+    from jko.schemes import LocalMinimality as LocalMinimality
+    from jko.schemes import Splitting as Splitting
+    from jko.schemes import TorchOptimizer as TorchOptimizer
     from jko.schemes import TrustNewton as TrustNewton
+    from jko.schemes import Uniqueness as Uniqueness
     from jko.solution import Solution as Solution
     from jko.solution import load as load
     from jko.status import Failure as Failure
@@ -59,6 +64,7 @@ _HOME: dict[str, str] = {
     "Auto": "reductions",
     "Blocked": "reductions",
     "ConstantHeads": "heads",
+    "DeGiorgi": "schemes",
     "Euclidean": "manifolds",
     "ExplicitEuler": "schemes",
     "ExponentialEuler": "schemes",
@@ -69,6 +75,7 @@ _HOME: dict[str, str] = {
     "ItoHeads": "heads",
     "JKO": "schemes",
     "JKOError": "errors",
+    "LocalMinimality": "schemes",
     "Matched": "transport",
     "MissingDependency": "errors",
     "OrnsteinUhlenbeckHeads": "heads",
@@ -82,10 +89,13 @@ _HOME: dict[str, str] = {
     "Solution": "solution",
     "SolveFailed": "errors",
     "Sphere": "manifolds",
+    "Splitting": "schemes",
     "Stationary": "stopping",
     "Status": "status",
     "TabulatedHeads": "heads",
+    "TorchOptimizer": "schemes",
     "TrustNewton": "schemes",
+    "Uniqueness": "schemes",
     "VelocityFlow": "flows",
     "Wasserstein2": "metrics",
     "WeightedWasserstein": "metrics",

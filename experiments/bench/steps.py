@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -81,7 +82,7 @@ def explicit_rows() -> list[dict[str, object]]:
             state = scheme.start(flow, measure, 0.0)
             seconds = in_turn(
                 floor=exponentials(dtype),
-                step=lambda scheme=scheme, flow=flow, state=state: scheme.step(flow, measure, state=state),
+                step=partial(scheme.step, flow, measure, state=state),
                 plain=materializing(measure.points, D.to(dtype)),
             )
             rows.append(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jko.checks import check_finite_number
 from jko.energies.attention import AttentionEnergy
-from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation
+from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
@@ -87,6 +87,15 @@ class Scaled(AbstractEnergy):
     def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
         return _times(self.coefficient_at(t), self.energy.hessian_product_heads(points, weights, t, direction))
 
+    def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
+        return _scaled_field(self.energy.first_variation_at(targets, measure, t), self.coefficient_at(t))
+
+    def first_variation_heads_at(
+        self, targets: Tensor, points: Tensor, weights: Tensor, t: float
+    ) -> PotentialField | None:
+        field = self.energy.first_variation_heads_at(targets, points, weights, t)
+        return _scaled_field(field, self.coefficient_at(t))
+
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         return self.energy.largest_exponent(measure, t)
 
@@ -147,6 +156,25 @@ class Sum(AbstractEnergy):
         parts = [term.hessian_product(clouds, t, direction) for term in others]
         return _added([lead.hessian_product_heads(points, weights, t, direction), *parts])
 
+    def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
+        return _added_fields([term.first_variation_at(targets, measure, t) for term in self.terms])
+
+    def first_variation_heads_at(
+        self, targets: Tensor, points: Tensor, weights: Tensor, t: float
+    ) -> PotentialField | None:
+        lead, others = self._head_terms()
+        fields = [lead.first_variation_heads_at(targets, points, weights, t)]
+        for term in others:
+            clouds = [ParticleMeasure(cloud, weights) for cloud in points]
+            rows = [term.first_variation_at(z, cloud, t) for z, cloud in zip(targets, clouds, strict=True)]
+            known = [row for row in rows if row is not None]
+            fields.append(
+                PotentialField(torch.stack([row.value for row in known]), torch.stack([row.gradient for row in known]))
+                if len(known) == len(rows)
+                else None
+            )
+        return _added_fields(fields)
+
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         return max(term.largest_exponent(measure, t) for term in self.terms)
 
@@ -170,6 +198,17 @@ def _added(values: list[Tensor]) -> Tensor:
 def _added_or_none(values: list[Tensor | None]) -> Tensor | None:
     known = [value for value in values if value is not None]
     return _added(known) if len(known) == len(values) else None
+
+
+def _added_fields(fields: list[PotentialField | None]) -> PotentialField | None:
+    known = [field for field in fields if field is not None]
+    if len(known) < len(fields):
+        return None
+    return PotentialField(_added([field.value for field in known]), _added([field.gradient for field in known]))
+
+
+def _scaled_field(field: PotentialField | None, c: float) -> PotentialField | None:
+    return None if field is None else PotentialField(_times(c, field.value), _times(c, field.gradient))
 
 
 def _times(c: float, values: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from jko.averages import head_average
 from jko.checks import check_sign
-from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation
+from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
 from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads
@@ -108,6 +108,19 @@ class AttentionEnergy(AbstractEnergy):
 
     def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
         return self._directional(points, weights, self._single_path(points, t), direction)
+
+    def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
+        field = self._field(targets, measure.points, measure.weights, self._matrices(measure.points, t))
+        weights = self.heads.head_weights
+        return PotentialField(head_average(field.value, weights), head_average(field.gradient, weights, axis=-3))
+
+    def first_variation_heads_at(self, targets: Tensor, points: Tensor, weights: Tensor, t: float) -> PotentialField:
+        return self._field(targets, points, weights, self._single_path(points, t))
+
+    def _field(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> PotentialField:
+        sums = self.reduction.cross_sums(targets, points, weights, D)
+        value = (sums.mass + sums.mass_transposed) * (self.sign / 2)
+        return PotentialField(value, self._head_gradient(sums, D))
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         D = self._matrices(measure.points, t)

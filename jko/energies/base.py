@@ -16,7 +16,7 @@ from jko.measure import ParticleMeasure
 if TYPE_CHECKING:
     from jko.energies.attention import AttentionEnergy
 
-__all__ = ["AbstractEnergy", "Evaluation", "HeadEvaluation"]
+__all__ = ["AbstractEnergy", "Evaluation", "HeadEvaluation", "PotentialField"]
 
 
 @final
@@ -64,6 +64,20 @@ class Evaluation:
     gradient: Tensor
     heads: HeadEvaluation | None = None
     curvature: Tensor | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PotentialField:
+    """A first variation as a function of position.
+
+    Attributes:
+        value: shape (m,), or (H, m).
+        gradient: ambient, shape (m, d), or (H, m, d).
+    """
+
+    value: Tensor
+    gradient: Tensor
 
 
 class AbstractEnergy(ABC):
@@ -126,6 +140,19 @@ class AbstractEnergy(ABC):
     @abstractmethod
     def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
         """Return `hessian_product` for each head on its own cloud, shape (H, n, d)."""
+
+    @abstractmethod
+    def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
+        """Return s dE/du and its ambient gradient at other points (m, d), the unbatched measure fixed.
+
+        None where the energy is only known at its particles.
+        """
+
+    @abstractmethod
+    def first_variation_heads_at(
+        self, targets: Tensor, points: Tensor, weights: Tensor, t: float
+    ) -> PotentialField | None:
+        """Return the same for each head on its own cloud (H, n, d), at targets (H, m, d)."""
 
     @abstractmethod
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:

@@ -35,5 +35,8 @@ class Auto(AbstractReduction):
     def cross_mass(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
         return self._blocked.cross_mass(targets, points, weights, D)
 
+    def cross_sums(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> PairSums:
+        return self._blocked.cross_sums(targets, points, weights, D)
+
     def largest_exponent(self, points: Tensor, D: Tensor) -> float:
         return self._blocked.largest_exponent(points, D)

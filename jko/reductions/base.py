@@ -70,5 +70,12 @@ class AbstractReduction(ABC):
         """Return sum_j w_j exp<z_i, D_h x_j> at other targets z of shape (m, d); shape (H, m)."""
 
     @abstractmethod
+    def cross_sums(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> PairSums:
+        """Return masses and first moments at other targets z, shape (m, d) or (H, m, d).
+
+        `mass` sums exp<z_i, D_h x_j>, `mass_transposed` exp<x_j, D_h z_i>; shapes (H, m) and (H, d, m).
+        """
+
+    @abstractmethod
     def largest_exponent(self, points: Tensor, D: Tensor) -> float:
         """Return the largest exponent <x_i, D_h x_j> over all pairs and heads: what overflows first."""

@@ -88,6 +88,27 @@ class Blocked(AbstractReduction):
                     out[h, i : i + edge] += kernel @ weights[j : j + edge]
         return out
 
+    def cross_sums(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> PairSums:
+        massive = weights != 0
+        points, weights = points[..., massive, :], weights[massive]
+        out = self._one_sided(targets, points, weights, D)
+        if torch.equal(D, D.mT):
+            return _pair_sums(out, out, points.shape[-1])
+        return _pair_sums(out, self._one_sided(targets, points, weights, D.mT), points.shape[-1])
+
+    def _one_sided(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
+        """Rows sum_j w_j [1, x_j] exp<z_i, D_h x_j>, shape (H, 1 + d, m)."""
+        heads, m = D.shape[0], targets.shape[-2]
+        rows = targets.expand(heads, m, targets.shape[-1])
+        columns, right = D @ points.mT, _right_factor(points, weights, heads, order=1)
+        out = torch.empty(heads, right.shape[1], m, dtype=points.dtype, device=points.device)
+        edge = max(1, _block_elements(self.block_bytes, points) // (heads * points.shape[-2]))
+        for start in range(0, m, edge):
+            i = slice(start, start + edge)
+            kernel = torch.bmm(rows[:, i], columns).exp_()
+            out[:, :, i] = torch.bmm(right, kernel.mT)
+        return out
+
     def largest_exponent(self, points: Tensor, D: Tensor) -> float:
         tiles = _Tiles.of(self.block_bytes, points, D)
         return max(float(exponent.amax()) for k in tiles.groups for _, _, exponent in tiles.exponents(k))

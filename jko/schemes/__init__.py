@@ -1,10 +1,11 @@
 """Time-discrete schemes: minimizing movements and their explicit peers."""
 
 from jko.schemes.base import AbstractGridScheme, AbstractScheme, Step, StepInfo, StepState
+from jko.schemes.checks import DeGiorgi, LocalMinimality, Splitting, Uniqueness
 from jko.schemes.explicit import ExplicitEuler
 from jko.schemes.exponential import ExponentialEuler
 from jko.schemes.jko_step import JKO
-from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, TrustNewton
+from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, TorchOptimizer, TrustNewton
 from jko.schemes.runge_kutta import RK4
 
 __all__ = [
@@ -14,11 +15,16 @@ __all__ = [
     "AbstractMinimizer",
     "AbstractScheme",
     "Anderson",
+    "DeGiorgi",
     "ExplicitEuler",
     "ExponentialEuler",
+    "LocalMinimality",
     "Minimization",
+    "Splitting",
     "Step",
     "StepInfo",
     "StepState",
+    "TorchOptimizer",
     "TrustNewton",
+    "Uniqueness",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, final
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from jko.flows import AbstractFlow, FlowState
 from jko.measure import ParticleMeasure
+from jko.schemes.checks import CheckResult
 from jko.schemes.minimizers import Secants
 from jko.status import Status
 from jko.transport import CouplingCertificate
@@ -36,6 +37,7 @@ class StepInfo:
         largest_displacement: the largest |xi_i|.
         trial: the best point of a step that failed, else None.
         coupling: what was shown about the coupling; None for schemes without a transport term.
+        checks: results of the further checks that were asked for, by name.
         detail: particulars of a failure or of a certificate that was not given.
     """
 
@@ -45,6 +47,7 @@ class StepInfo:
     largest_displacement: float
     trial: ParticleMeasure | None = None
     coupling: CouplingCertificate | None = None
+    checks: Mapping[str, CheckResult] = field(default_factory=dict)
     detail: str = ""
 
     def __post_init__(self) -> None:

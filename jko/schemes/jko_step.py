@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -14,6 +15,7 @@ from jko.flows import AbstractFlow, GradientFlow
 from jko.measure import ParticleMeasure
 from jko.metrics import Fields
 from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
+from jko.schemes.checks import AbstractCheck, CheckResult, FinishedStep
 from jko.schemes.inputs import check_step, start_state
 from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, Secants, TrustNewton
 from jko.schemes.objective import StepProblem, Trial
@@ -38,13 +40,17 @@ class JKO(AbstractScheme):
         tau: step size, in units of time.
         transport: the transport term.
         minimizer: solves the step.
-        fallback: takes over where the minimizer fails; None reports the failure instead.
+        fallback: takes over where the minimizer fails, judged by the minimizer's tolerance; None reports the failure
+            instead.
+        checks: further statements to examine after every step, such as `jko.DeGiorgi()`; each adds its columns to the
+            records, and `certified` is 1 only where all of them were shown too.
     """
 
     tau: float
     transport: AbstractTransport
     minimizer: AbstractMinimizer
     fallback: AbstractMinimizer | None
+    checks: tuple[AbstractCheck, ...]
 
     def __init__(
         self,
@@ -53,6 +59,7 @@ class JKO(AbstractScheme):
         transport: AbstractTransport | None = None,
         minimizer: AbstractMinimizer | None = None,
         fallback: AbstractMinimizer | None = TrustNewton(),
+        checks: Sequence[AbstractCheck] = (),
     ) -> None:
         transport = Matched() if transport is None else transport
         minimizer = Anderson() if minimizer is None else minimizer
@@ -60,6 +67,7 @@ class JKO(AbstractScheme):
             (transport, AbstractTransport, "transport"),
             (minimizer, AbstractMinimizer, "minimizer"),
             (minimizer if fallback is None else fallback, AbstractMinimizer, "fallback"),
+            *((check, AbstractCheck, "every check") for check in checks),
         ):
             if not isinstance(value, kind):
                 hint = f"; write {value.__name__}()" if isinstance(value, type) else ""
@@ -68,6 +76,7 @@ class JKO(AbstractScheme):
         object.__setattr__(self, "transport", transport)
         object.__setattr__(self, "minimizer", minimizer)
         object.__setattr__(self, "fallback", fallback)
+        object.__setattr__(self, "checks", tuple(checks))
 
     @property
     def title(self) -> str:
@@ -125,7 +134,7 @@ class JKO(AbstractScheme):
             return Step(measure, info, state)
         start = None if guess is None else _logarithm(flow, measure, guess, origin)
         found, spent = self._minimize(problem, origin, start, state.secants)
-        return self._finish(flow, fields, problem, found, passes + spent, columns, state)
+        return self._finish(flow, fields, problem, origin, found, passes + spent, columns, state)
 
     def _problem(self, flow: GradientFlow, fields: Fields, tau: float) -> tuple[StepProblem, Trial]:
         """The step's objective and its trial at xi = 0, from the fields at y and the end time."""
@@ -170,6 +179,7 @@ class JKO(AbstractScheme):
         flow: GradientFlow,
         fields: Fields,
         problem: StepProblem,
+        origin: Trial,
         found: Minimization,
         passes: int,
         columns: dict[str, float],
@@ -204,15 +214,33 @@ class JKO(AbstractScheme):
             passes += 1
         new = flow.state_of(flow.fields(moved, fields.t, trial.evaluation))
         coupling = self._certify(flow, problem, trial)
+        results = self._examine(FinishedStep(flow, fields, problem, origin, trial, self._resolver(problem, origin)))
+        shown = coupling.global_on_support and all(result.passed for result in results.values())
+        numbers = {name: number for result in results.values() for name, number in result.columns.items()}
+        details = [coupling.detail, *(result.detail for result in results.values())]
         info = StepInfo(
             Status.SUCCESS,
-            {**common, "evaluations": passes, "certified": float(coupling.global_on_support)},
+            {**common, "evaluations": passes, "certified": float(shown), **numbers},
             displacement,
             largest,
             coupling=coupling,
-            detail=coupling.detail,
+            checks=results,
+            detail="; ".join(detail for detail in details if detail),
         )
         return Step(moved, info, StepState(flow, new, found.secants))
+
+    def _examine(self, finished: FinishedStep) -> dict[str, CheckResult]:
+        return {check.name: check.examine(finished) for check in self.checks}
+
+    def _resolver(self, problem: StepProblem, origin: Trial) -> Callable[[float], tuple[Trial, int] | None]:
+        """The same step with another tau: measure, end time and mobility stay, and the trial at xi = 0 serves again."""
+
+        def solve(tau: float) -> tuple[Trial, int] | None:
+            other = replace(problem, tau=tau)
+            found, passes = self._minimize(other, origin, None, None)
+            return (found.trial, passes) if found.status.ok else None
+
+        return solve
 
     def _certify(self, flow: GradientFlow, problem: StepProblem, trial: Trial) -> CouplingCertificate:
         """The weakest certificate over the groups: each head of a lifted metric has a coupling of its own."""

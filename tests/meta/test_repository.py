@@ -43,7 +43,7 @@ def test_path_check_fails_on_machine_paths():
 
 
 def _install_commands(text: str) -> list[str]:
-    return re.findall(r"^python3 -m venv .*$", text, flags=re.MULTILINE)
+    return re.findall(r"^python3 -m venv \.venv .*$", text, flags=re.MULTILINE)
 
 
 def _ci() -> str:
@@ -69,7 +69,7 @@ def test_command_reader_finds_commands_in_code_blocks_only():
 
 
 def test_checks_run_every_experiment():
-    assert 'for script in "$root"/experiments/*.py' in _ci()
+    assert 'for script in "$root"/experiments/*.py "$root"/experiments/bench/*.py' in _ci()
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 

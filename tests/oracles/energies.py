@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.energies import AbstractEnergy, AttentionEnergy, Evaluation, HeadEvaluation
+from jko.energies import AbstractEnergy, AttentionEnergy, Evaluation, HeadEvaluation, PotentialField
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
@@ -56,6 +56,13 @@ class Quadratic(AbstractEnergy):
         raise InvalidInput("no heads")
 
     def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
+        raise InvalidInput("no heads")
+
+    def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
+        gradient = (1 + t) * self.diagonal.to(targets) * targets
+        return PotentialField((gradient * targets).sum(-1) / 2, gradient)
+
+    def first_variation_heads_at(self, targets: Tensor, points: Tensor, weights: Tensor, t: float) -> PotentialField:
         raise InvalidInput("no heads")
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:

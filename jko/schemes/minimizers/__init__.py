@@ -2,6 +2,7 @@
 
 from jko.schemes.minimizers.anderson import Anderson
 from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants
+from jko.schemes.minimizers.torch_optimizer import TorchOptimizer
 from jko.schemes.minimizers.trust_newton import TrustNewton
 
-__all__ = ["AbstractMinimizer", "Anderson", "Minimization", "Secants", "TrustNewton"]
+__all__ = ["AbstractMinimizer", "Anderson", "Minimization", "Secants", "TorchOptimizer", "TrustNewton"]

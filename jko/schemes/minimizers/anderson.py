@@ -76,11 +76,14 @@ class Anderson(AbstractMinimizer):
         blocks = newton_blocks(problem, origin) if self.newton else None
         history = _History.begin(problem, self.memory, self._carried(problem, origin, secants))
         pairs: list[tuple[Tensor, Tensor]] = []
-        best, trial, passes, bad, xi = origin, origin, 0, 0, guess
-        image, defect = _mapped(problem, origin, blocks)
+        best, trial, passes, bad = origin, origin, 0, 0
+        if guess is not None:
+            # The old measure, which may be stationary itself, is not an answer to the question asked.
+            best = trial = problem.evaluate(_capped(guess, problem))
+            passes = 1
+        image, defect = _mapped(problem, trial, blocks)
         while trial.finite and trial.residual > problem.rtol and passes < self.max_passes and bad < self.patience:
-            xi = _capped(history.mixed(image, defect) if xi is None else xi, problem)
-            trial, passes, xi = problem.evaluate(xi), passes + 1, None
+            trial, passes = problem.evaluate(_capped(history.mixed(image, defect), problem)), passes + 1
             bad = bad + 1 if not trial.residual < 0.9 * best.residual else 0
             best = trial if trial.residual < best.residual else best
             if trial.finite:

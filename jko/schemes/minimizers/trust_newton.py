@@ -10,16 +10,15 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from jko.checks import check_integer
 from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, check_rtol, default_rtol, judge
+from jko.schemes.minimizers.chart import Chart, Vector
 from jko.schemes.objective import StepProblem, Trial
 
 __all__ = ["TrustNewton"]
 
-_Vector = NDArray[np.float64]
 # Below this residual Newton's method converges faster than the trust region can measure its progress.
 _HAND_OVER = 1e-5
 
@@ -62,7 +61,9 @@ class TrustNewton(AbstractMinimizer):
             trial = search.solve(start if start.finite else origin, ~tracers)
             if bool(tracers.any()):
                 search.solve(trial, tracers)
-        best = min([origin, *search.best], key=lambda trial: trial.residual)
+        # With a guess the old measure, which may be stationary itself, is not an answer to the question asked.
+        candidates = search.best if guess is not None and search.best else [origin, *search.best]
+        best = min(candidates, key=lambda trial: trial.residual)
         status, detail = judge(problem, origin, best)
         return Minimization(status, best, search.spent["passes"], detail)
 
@@ -99,7 +100,7 @@ class _Search:
 
     def solve(self, start: Trial, moving: Tensor) -> Trial:
         """Move the particles marked in `moving`, first by the trust region, then by Newton steps."""
-        chart = _Chart.at(self.problem, start, moving)
+        chart = Chart.at(self.problem, start, moving)
         if chart.residual(start) <= self.problem.rtol:
             return start
         # Far from a minimizer squares overflow inside SciPy; a trial that comes of it is refused as not finite.
@@ -107,82 +108,13 @@ class _Search:
             return _newton(self, chart, _trust_region(self, chart, start))
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Chart:
-    """Scaled tangent coordinates z of the moving particles around a base displacement of the others."""
-
-    problem: StepProblem
-    base: Tensor
-    moving: Tensor
-    basis: Tensor
-    scale: Tensor
-    masses: Tensor
-
-    @staticmethod
-    def at(problem: StepProblem, start: Trial, moving: Tensor) -> _Chart:
-        weights = problem.measure.weights.to(torch.float64)[moving]
-        masses = torch.where(weights > 0, weights, 1.0 / moving.sum())
-        scale = (problem.tau / (masses * problem.mobility.to(torch.float64)[:, moving])).sqrt()
-        basis = problem.manifold.tangent_basis(problem.measure.points[moving].to(torch.float64))
-        return _Chart(problem, start.xi.clone(), moving, basis, scale, masses)
-
-    def displacement(self, z: _Vector) -> Tensor:
-        """Return the full displacement (G, n, d) at coordinates z."""
-        xi = self.base.clone()
-        xi[:, self.moving] = self.tangent(z)[:, self.moving]
-        return xi
-
-    def tangent(self, z: _Vector) -> Tensor:
-        """Return the tangent vectors (G, n, d) with coordinates z, zero at the particles that rest."""
-        groups, (count, _, rank) = self.base.shape[0], self.basis.shape
-        columns = torch.from_numpy(z).to(self.basis).reshape(groups, count, rank, 1)
-        vectors = (self.basis @ columns)[..., 0] * self.scale[..., None]
-        full = torch.zeros_like(self.base)
-        full[:, self.moving] = vectors.to(self.base.dtype)
-        return full
-
-    def coordinates(self, xi: Tensor) -> _Vector:
-        """Return the coordinates of the moving part of a displacement."""
-        return self._components(xi, self.scale.reciprocal())
-
-    def gradient(self, field: Tensor) -> _Vector:
-        """Return the gradient in z that belongs to a field per unit mass, such as the stationarity."""
-        return self._components(field, self.masses * self.scale)
-
-    def _components(self, vectors: Tensor, factor: Tensor) -> _Vector:
-        part = vectors[:, self.moving].to(torch.float64)
-        columns = (self.basis.mT @ part[..., None])[..., 0] * factor[..., None]
-        flat: _Vector = columns.flatten().cpu().numpy()
-        return flat
-
-    @property
-    def massive(self) -> bool:
-        """Whether the moving particles have mass; tracers move after them, on their own."""
-        return bool((self.problem.measure.weights[self.moving] > 0).all())
-
-    def residual(self, trial: Trial) -> float:
-        """Return the residual that the moving particles can lower."""
-        return trial.mass_residual if self.massive else trial.residual
-
-    def objective(self, trial: Trial) -> float:
-        """Return the sum of the objectives of the groups, or for tracers of their potentials."""
-        if not trial.finite:
-            return math.inf
-        if self.massive:
-            return math.fsum(trial.objective)
-        cost = (trial.xi.to(torch.float64).square().sum(-1) * self.problem.mobility)[:, self.moving]
-        values = trial.potential[:, self.moving].to(torch.float64) + cost / (2 * self.problem.tau)
-        return float((values * self.masses).sum())
-
-
-def _trust_region(search: _Search, chart: _Chart, start: Trial) -> Trial:
+def _trust_region(search: _Search, chart: Chart, start: Trial) -> Trial:
     from scipy.optimize import minimize
 
     problem = search.problem
     seen: dict[bytes, Trial] = {}
 
-    def trial_at(z: _Vector) -> Trial:
+    def trial_at(z: Vector) -> Trial:
         key = z.tobytes()
         if key not in seen:
             seen[key] = search.evaluate(chart.displacement(z))
@@ -190,13 +122,13 @@ def _trust_region(search: _Search, chart: _Chart, start: Trial) -> Trial:
                 del seen[next(iter(seen))]
         return seen[key]
 
-    def objective(z: _Vector) -> tuple[float, _Vector]:
+    def objective(z: Vector) -> tuple[float, Vector]:
         trial = trial_at(z)
         if not trial.finite:
             return math.inf, np.zeros_like(z)
         return chart.objective(trial), chart.gradient(problem.stationarity(trial))
 
-    def product(z: _Vector, direction: _Vector) -> _Vector:
+    def product(z: Vector, direction: Vector) -> Vector:
         return chart.gradient(search.hessian_product(trial_at(z), chart.tangent(direction)))
 
     z0 = chart.coordinates(start.xi)
@@ -210,7 +142,7 @@ def _trust_region(search: _Search, chart: _Chart, start: Trial) -> Trial:
         "maxiter": 200,
     }
 
-    def finished(z: _Vector) -> None:
+    def finished(z: Vector) -> None:
         if chart.residual(trial_at(z)) <= max(problem.rtol, _HAND_OVER):
             raise StopIteration
 
@@ -218,7 +150,7 @@ def _trust_region(search: _Search, chart: _Chart, start: Trial) -> Trial:
     return trial_at(result.x)
 
 
-def _newton(search: _Search, chart: _Chart, trial: Trial) -> Trial:
+def _newton(search: _Search, chart: Chart, trial: Trial) -> Trial:
     from scipy.sparse.linalg import LinearOperator, minres
 
     problem = search.problem
@@ -228,7 +160,7 @@ def _newton(search: _Search, chart: _Chart, trial: Trial) -> Trial:
         right = -chart.gradient(problem.stationarity(trial))
         current = trial
 
-        def product(direction: _Vector, current: Trial = current) -> _Vector:
+        def product(direction: Vector, current: Trial = current) -> Vector:
             return chart.gradient(search.hessian_product(current, chart.tangent(direction.ravel())))
 
         operator = LinearOperator((right.size, right.size), matvec=product, dtype=np.float64)

@@ -1,0 +1,71 @@
+"""Second-order check: is the stationary point a local minimum?"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jko.schemes.checks.base import AbstractCheck, CheckResult, FinishedStep
+from jko.schemes.minimizers.chart import Chart
+
+__all__ = ["LocalMinimality"]
+
+_DENSE = 40
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalMinimality(AbstractCheck):
+    """The smallest eigenvalue of the step's Hessian, in coordinates in which the transport term is the identity.
+
+    So 1 means that the energy is flat there, a positive number a strict local minimum among particle measures with
+    these weights, and a negative one a saddle. Lanczos (ARPACK) with exact Hessian products, one pass each.
+    """
+
+    tolerance: float = 1e-8
+
+    @property
+    def name(self) -> str:
+        return "local minimality"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("smallest_eigenvalue",)
+
+    def examine(self, step: FinishedStep) -> CheckResult:
+        problem, trial = step.problem, step.trial
+        chart = Chart.at(problem, trial, problem.measure.weights > 0)
+        passes: Counter[str] = Counter()
+
+        def product(z: NDArray[np.float64]) -> NDArray[np.float64]:
+            passes["hessian"] += 1
+            return chart.gradient(problem.hessian_product(trial, chart.tangent(z.ravel())))
+
+        size = chart.size
+        value = 1.0 if size == 0 else _smallest(product, size)
+        if math.isnan(value):
+            detail = "the Lanczos iteration for the smallest eigenvalue did not converge"
+            return CheckResult(None, {"smallest_eigenvalue": value}, passes["hessian"], detail)
+        passed = value > self.tolerance
+        detail = "" if passed else f"smallest eigenvalue {value:.3g}: a saddle or a degenerate point"
+        return CheckResult(passed, {"smallest_eigenvalue": value}, passes["hessian"], detail)
+
+
+def _smallest(product: object, size: int) -> float:
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
+    if size <= _DENSE:
+        matrix = operator @ np.eye(size)
+        return float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[0])
+    start = np.random.Generator(np.random.Philox(0)).standard_normal(size)
+    try:
+        values = eigsh(operator, k=1, which="SA", tol=1e-6, v0=start, return_eigenvectors=False)
+    except ArpackNoConvergence:
+        return math.nan
+    return float(values[0])

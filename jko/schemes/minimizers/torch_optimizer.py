@@ -1,0 +1,172 @@
+"""Any optimizer of `torch.optim` as the minimizer of a step."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from jko.checks import check_integer
+from jko.errors import InvalidInput
+from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, check_rtol, judge
+from jko.schemes.objective import StepProblem, Trial
+from jko.status import Status
+
+__all__ = ["TorchOptimizer"]
+
+_OWN_TOLERANCES = ("tolerance_grad", "tolerance_change")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class TorchOptimizer(AbstractMinimizer):
+    """`torch.optim.LBFGS`, `Adam`, `SGD` or any other optimizer, on the device of the measure.
+
+    The parameters are scaled tangent vectors z = (w b / tau)^(1/2) xi / unit, in which the transport term is a multiple
+    of |z|^2 / 2 and entries are of order one whatever tau, the weights and the energy: absolute tolerances and learning
+    rates of an optimizer then mean the same for every step. The gradient is set from the analytic one, without an
+    autograd graph. The result is judged by the same residual as
+    every other minimizer's, and a step that ends above the tolerance says so: first-order optimizers stall between
+    1e-6 and 1e-9, because the objective loses its digits before its gradient does.
+
+    Args:
+        factory: optimizer class, or any callable (parameters, **options) -> optimizer.
+        max_steps: passes over the pairs before it gives up.
+        rtol: relative residual that counts as solved.
+        options: passed to the factory, for instance lr. Optimizers with tolerances of their own (`LBFGS`) get 0 for
+            them unless told otherwise: the residual decides when to stop, never a change that looks small.
+    """
+
+    factory: Callable[..., torch.optim.Optimizer]
+    max_steps: int
+    rtol: float
+    options: dict[str, Any]
+
+    def __init__(
+        self,
+        factory: Callable[..., torch.optim.Optimizer],
+        *,
+        max_steps: int = 200,
+        rtol: float = 1e-6,
+        **options: Any,
+    ) -> None:
+        if not callable(factory):
+            raise InvalidInput(f"factory must be an optimizer class such as torch.optim.LBFGS, got {factory!r}")
+        object.__setattr__(self, "factory", factory)
+        object.__setattr__(self, "max_steps", check_integer(max_steps, "max_steps", least=1))
+        object.__setattr__(self, "rtol", check_rtol(rtol))
+        known = inspect.signature(factory).parameters
+        own = {name: 0.0 for name in _OWN_TOLERANCES if name in known}
+        options = {**own, **options}
+        object.__setattr__(self, "options", options)
+        try:
+            factory([torch.zeros(1)], **options)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"the optimizer refuses its options {options!r}: {error}") from error
+
+    def tolerance(self, dtype: torch.dtype) -> float:
+        return max(self.rtol, 1e-5) if dtype == torch.float32 else self.rtol
+
+    @property
+    def wants_curvature(self) -> bool:
+        return False
+
+    def minimize(
+        self, problem: StepProblem, origin: Trial, guess: Tensor | None = None, secants: Secants | None = None
+    ) -> Minimization:
+        if guess is None and origin.residual <= problem.rtol:
+            return Minimization(*_judged(problem, origin, origin, 0))
+        start = _shortened(problem.fixed_point(origin) if guess is None else guess, problem)
+        chart = _Scaling.of(problem, origin, start)
+        z = torch.nn.Parameter(chart.parameters(start), requires_grad=True)
+        optimizer = self.factory([z], **self.options)
+        seen: list[Trial] = []
+
+        def closure() -> float:
+            with torch.no_grad():
+                if seen and len(seen) >= self.max_steps:
+                    raise _FinishedError
+                trial = problem.evaluate(chart.displacement(z))
+                seen.append(trial)
+                if _finished(problem, trial):
+                    raise _FinishedError
+                z.grad = chart.gradient(problem.stationarity(trial))
+                return chart.objective(trial, z)
+
+        try:
+            rests = False
+            while not rests:
+                before = z.detach().clone()
+                with torch.enable_grad():
+                    optimizer.step(closure)
+                # An optimizer that has stopped moving would only repeat the same pass.
+                rests = torch.equal(before, z.detach())
+        except _FinishedError:
+            pass
+        best = min(seen, key=lambda trial: trial.residual)
+        return Minimization(*_judged(problem, origin, best, len(seen)))
+
+
+def _judged(problem: StepProblem, origin: Trial, best: Trial, passes: int) -> tuple[Status, Trial, int, str]:
+    status, detail = judge(problem, origin, best)
+    return status, best, passes, detail
+
+
+class _FinishedError(Exception):
+    """Leaves an optimizer from inside its closure: the only exit that every optimizer has."""
+
+
+def _finished(problem: StepProblem, trial: Trial) -> bool:
+    return not trial.finite or trial.residual <= problem.rtol
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scaling:
+    """Between tangent displacements (G, n, d) and parameters z; tracers count as much as the lightest particle."""
+
+    problem: StepProblem
+    root: Tensor
+    masses: Tensor
+    unit: float
+    offset: float
+
+    @staticmethod
+    def of(problem: StepProblem, origin: Trial, start: Tensor) -> _Scaling:
+        weights = problem.measure.weights
+        masses = torch.where(weights > 0, weights, weights[weights > 0].min())
+        root = (masses * problem.mobility / problem.tau).sqrt()[..., None]
+        size = float((start * root).to(torch.float64).square().mean().sqrt())
+        unit = size if math.isfinite(size) and size > 0 else 1.0
+        return _Scaling(problem, root, masses[:, None], unit, math.fsum(origin.objective))
+
+    def parameters(self, xi: Tensor) -> Tensor:
+        return (xi * self.root / self.unit).contiguous()
+
+    def displacement(self, z: Tensor) -> Tensor:
+        return self.problem.manifold.project_vector(self.problem.measure.points, z * self.unit / self.root)
+
+    def gradient(self, stationarity: Tensor) -> Tensor:
+        return (self.masses * stationarity / (self.root * self.unit)).contiguous()
+
+    def objective(self, trial: Trial, z: Tensor) -> float:
+        """The sum of the groups' objectives, with the potential energy of the tracers, so that line searches agree."""
+        value = (math.fsum(trial.objective) - self.offset) / self.unit**2
+        tracers = self.problem.measure.weights == 0
+        if not bool(tracers.any()):
+            return value
+        own = (self.masses[:, 0] * trial.potential)[:, tracers].to(torch.float64).sum()
+        moved = z[:, tracers].to(torch.float64).square().sum() / 2
+        return value + float(own / self.unit**2 + moved)
+
+
+def _shortened(xi: Tensor, problem: StepProblem) -> Tensor:
+    """Start inside the ball in which the tangent cost is a distance."""
+    limit = 0.5 * problem.manifold.injectivity_radius
+    length = xi.square().sum(-1, keepdim=True).sqrt()
+    return torch.where(length > limit, xi * (limit / length), xi)
