@@ -86,6 +86,7 @@ def _compare(config: CompareConfig, out: Path, as_json: bool, verbose: bool, qui
     from jko.cli import problem, screen
     from jko.cli.folder import Folder
     from jko.cli.threads import threads_for
+    from jko.cli.worker import distance_worker
 
     solve, flow = config.solve, config.flow
     diagnostics.common_intervals(solve.t1, solve.taus, solve.samples)
@@ -94,7 +95,11 @@ def _compare(config: CompareConfig, out: Path, as_json: bool, verbose: bool, qui
     measure = problem.make_measure(config, manifold)
     heads = problem.make_heads(config, measure.d, solve.t1)
     folder = Folder.claim(out, "comparison", config)
-    with screen.logging_to_stderr(verbose), threads_for(measure.n, heads.num_heads):
+    with (
+        screen.logging_to_stderr(verbose),
+        threads_for(measure.n, heads.num_heads),
+        distance_worker(measure.n) as executor,
+    ):
         comparison = diagnostics.compare(
             measure,
             heads,
@@ -105,6 +110,7 @@ def _compare(config: CompareConfig, out: Path, as_json: bool, verbose: bool, qui
             manifold=manifold,
             samples=solve.samples,
             progress=screen.make_progress(quiet),
+            executor=executor,
         )
         summary, files = _save(folder, comparison, config)
     _report(comparison, summary, files, folder, as_json, quiet)

@@ -7,15 +7,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import final
-
-import torch
-from torch import Tensor
 
 from jko.checks import check_positive
 from jko.diagnostics.common_times import common_intervals
 from jko.diagnostics.comparison import Comparison, Gap, MetricComparison, Pair
+from jko.diagnostics.distances import Distances, distances_over_time
 from jko.diagnostics.run import Run
 from jko.driver import Save, solve
 from jko.energies import AttentionEnergy
@@ -29,7 +28,6 @@ from jko.progress import AbstractProgress
 from jko.schemes import JKO, AbstractScheme, ExplicitEuler
 from jko.solution import Solution
 from jko.status import Status
-from jko.transport import squared_wasserstein
 
 __all__ = ["compare"]
 
@@ -49,6 +47,7 @@ def compare(
     minimizing: Callable[[float], AbstractScheme] = JKO,
     explicit: Callable[[float], AbstractScheme] = ExplicitEuler,
     progress: AbstractProgress | None = None,
+    executor: Executor | None = None,
 ) -> Comparison:
     """Run both schemes for every metric and tau and measure how far their clouds are apart.
 
@@ -67,6 +66,8 @@ def compare(
         minimizing: makes the minimizing movement for a tau.
         explicit: makes its explicit peer for a tau.
         progress: told about each run in turn.
+        executor: computes the distances while the next run goes on, for instance a `ProcessPoolExecutor`; None
+            computes them between the runs.
 
     Returns:
         The comparison. A run that fails is in it with its status. An interrupt ends the comparison with status
@@ -76,8 +77,8 @@ def compare(
         InvalidInput: for bad input, before any work.
     """
     plan = _Plan.of(measure, heads, t1, taus, metrics, sign, manifold, samples, (minimizing, explicit), progress)
-    entries: list[tuple[AbstractMetric, list[Pair]]] = []
-    gaps: list[Gap] = []
+    entries: list[tuple[AbstractMetric, list[_Drawn]]] = []
+    gaps: tuple[Gap, ...] = ()
     unfinished: Solution | None = None
     interrupted = False
     try:
@@ -85,18 +86,18 @@ def compare(
         for number, (metric, tau) in enumerate(itertools.product(plan.metrics, plan.taus)):
             if tau == plan.taus[0]:
                 entries.append((metric, []))
-            pairs = entries[-1][1]
             runs: list[Run] = []
             for scheme in (make(tau) for make in plan.factories):
                 runs.append(plan.run(metric, scheme, tau, 2 * number + len(runs) + 1))
                 if runs[-1].solution.status is Status.INTERRUPTED:
                     unfinished = runs[-1].solution
                     raise KeyboardInterrupt
-            pairs.append(_pair(tau, runs[0], runs[1], plan.manifold, pairs[-1] if pairs else None))
-        gaps.extend(_gaps(entries, plan.manifold))
+            distances = distances_over_time(runs[0].solution, runs[1].solution, plan.manifold, executor)
+            entries[-1][1].append(_Drawn(tau, runs[0], runs[1], distances))
+        gaps = plan.gaps(entries, executor)
     except KeyboardInterrupt:
         interrupted = True
-    done = tuple(MetricComparison(metric, tuple(pairs)) for metric, pairs in entries if pairs)
+    done = tuple(MetricComparison(metric, _pairs(drawn)) for metric, drawn in entries if drawn)
     bad = [pair.status for entry in done for pair in entry.pairs if not pair.complete]
     return Comparison(
         sign=plan.energy.sign,
@@ -106,7 +107,7 @@ def compare(
         t1=plan.t1,
         energy=plan.energy.description,
         metrics=done,
-        gaps=tuple(gaps),
+        gaps=gaps,
         status=Status.INTERRUPTED if interrupted else bad[0] if bad else Status.SUCCESS,
         unfinished=unfinished,
     )
@@ -179,6 +180,14 @@ class _Plan:
         )
         return Run(solution, time.perf_counter() - start)
 
+    def gaps(self, entries: list[tuple[AbstractMetric, list[_Drawn]]], executor: Executor | None) -> tuple[Gap, ...]:
+        """Distances between the runs of different metrics at the finest tau."""
+        pending = [
+            (first, second, distances_over_time(one, other, self.manifold, executor))
+            for first, one, second, other in _crossings(entries)
+        ]
+        return tuple(Gap(first, second, self.taus[-1], *distances()) for first, second, distances in pending)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,31 +207,37 @@ class _Labeled(AbstractProgress):
         self.inner.close()
 
 
-def _distances(first: Solution, second: Solution, manifold: AbstractManifold) -> tuple[Tensor, Tensor]:
-    """The times that both runs saved, which have the same tau, and the exact W_2 between their clouds there."""
-    shared = min(len(first.times), len(second.times))
-    same = first.times[:shared] == second.times[:shared]
-    count = shared if bool(same.all()) else int((~same).nonzero()[0])
-    squares = [squared_wasserstein(first.measure(k), second.measure(k), manifold) for k in range(count)]
-    return first.times[:count], torch.tensor(squares, dtype=torch.float64).sqrt()
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Drawn:
+    """Both runs of one tau, with their distances on the way."""
+
+    tau: float
+    jko: Run
+    explicit: Run
+    distances: Distances
 
 
-def _pair(tau: float, jko: Run, explicit: Run, manifold: AbstractManifold, coarser: Pair | None) -> Pair:
-    times, distances = _distances(jko.solution, explicit.solution, manifold)
-    pair = Pair(tau, jko, explicit, times, distances, None)
-    if coarser is None or not (pair.complete and coarser.complete) or 0 in (pair.supremum, coarser.supremum):
-        return pair
-    order = math.log(coarser.supremum / pair.supremum) / math.log(coarser.tau / tau)
-    return replace(pair, order=order)
+def _pairs(drawn: list[_Drawn]) -> tuple[Pair, ...]:
+    pairs: list[Pair] = []
+    for item in drawn:
+        times, distances = item.distances()
+        pair = Pair(item.tau, item.jko, item.explicit, times, distances, None)
+        coarser = pairs[-1] if pairs else None
+        if coarser and pair.complete and coarser.complete and pair.supremum > 0 and coarser.supremum > 0:
+            order = math.log(coarser.supremum / pair.supremum) / math.log(coarser.tau / pair.tau)
+            pair = replace(pair, order=order)
+        pairs.append(pair)
+    return tuple(pairs)
 
 
-def _gaps(entries: list[tuple[AbstractMetric, list[Pair]]], manifold: AbstractManifold) -> Iterator[Gap]:
+def _crossings(
+    entries: list[tuple[AbstractMetric, list[_Drawn]]],
+) -> Iterator[tuple[str, Solution, str, Solution]]:
     """JKO against JKO for every two metrics, and JKO in W_{m,2} against the explicit head-wise flow."""
-    finest = [(metric, pairs[-1]) for metric, pairs in entries]
+    finest = [(metric, drawn[-1]) for metric, drawn in entries]
     for (first, one), (second, other) in itertools.combinations(finest, 2):
-        times, distances = _distances(one.jko.solution, other.jko.solution, manifold)
-        yield Gap(f"JKO, {first.title}", f"JKO, {second.title}", one.tau, times, distances)
+        yield f"JKO, {first.title}", one.jko.solution, f"JKO, {second.title}", other.jko.solution
     for (first, one), (second, other) in itertools.permutations(finest, 2):
         if isinstance(first, WeightedWasserstein) and isinstance(second, HeadwiseWasserstein):
-            times, distances = _distances(one.jko.solution, other.explicit.solution, manifold)
-            yield Gap(f"JKO, {first.title}", f"explicit, {second.title}", one.tau, times, distances)
+            yield f"JKO, {first.title}", one.jko.solution, f"explicit, {second.title}", other.explicit.solution

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -56,6 +57,31 @@ def test_distances_agree_with_an_independent_computation(comparison):
             assert pair.distances.tolist() == pytest.approx(expected, rel=1e-10, abs=1e-15)
             assert pair.supremum == max(pair.distances.tolist())
             assert pair.supremum > 1e-5
+
+
+class _Broken(Executor):
+    """Takes work, or not even that, and dies over it."""
+
+    def __init__(self, at_once: bool) -> None:
+        self.at_once = at_once
+
+    def submit(self, fn, /, *args, **kwargs):
+        if self.at_once:
+            raise BrokenExecutor
+        future = Future()
+        future.set_exception(BrokenExecutor())
+        return future
+
+
+@pytest.mark.parametrize("executor", [ThreadPoolExecutor(1), _Broken(True), _Broken(False)])
+def test_an_executor_changes_no_number_even_when_it_breaks(comparison, executor):
+    measure, heads = _problem()
+    result = compare(measure, heads, t1=T1, taus=TAUS, executor=executor)
+    for entry, expected in zip(result.metrics, comparison.metrics, strict=True):
+        for pair, other in zip(entry.pairs, expected.pairs, strict=True):
+            assert torch.equal(pair.distances, other.distances)
+            assert pair.order == other.order
+    assert [gap.supremum for gap in result.gaps] == [gap.supremum for gap in comparison.gaps]
 
 
 def test_same_metric_agrees_to_first_order(comparison):
