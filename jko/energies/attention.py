@@ -13,7 +13,7 @@ from jko.checks import check_sign
 from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
 from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
-from jko.heads import AbstractHeads
+from jko.heads import AbstractHeads, SingleHead
 from jko.measure import ParticleMeasure
 from jko.reductions import AbstractReduction, Auto, PairSums
 
@@ -108,6 +108,9 @@ class AttentionEnergy(AbstractEnergy):
 
     def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
         return self._directional(points, weights, self._single_path(points, t), direction)
+
+    def head(self, index: int) -> AttentionEnergy:
+        return AttentionEnergy(SingleHead(self.heads, index), self.sign, self.reduction)
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
         field = self._field(targets, measure.points, measure.weights, self._matrices(measure.points, t))

@@ -142,6 +142,14 @@ class AbstractEnergy(ABC):
         """Return `hessian_product` for each head on its own cloud, shape (H, n, d)."""
 
     @abstractmethod
+    def head(self, index: int) -> AbstractEnergy:
+        """Return the energy of one head alone, E_h with its weight 1, together with the parts that all heads share.
+
+        Raises:
+            InvalidInput: when the energy is not an average over heads.
+        """
+
+    @abstractmethod
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
         """Return s dE/du and its ambient gradient at other points (m, d), the unbatched measure fixed.
 

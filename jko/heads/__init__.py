@@ -5,6 +5,7 @@ from jko.heads.constant import ConstantHeads
 from jko.heads.ito import ItoHeads
 from jko.heads.ornstein_uhlenbeck import OrnsteinUhlenbeckHeads
 from jko.heads.oscillating import OscillatingHeads
+from jko.heads.single import SingleHead
 from jko.heads.tabulated import TabulatedHeads
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "ItoHeads",
     "OrnsteinUhlenbeckHeads",
     "OscillatingHeads",
+    "SingleHead",
     "TabulatedHeads",
 ]

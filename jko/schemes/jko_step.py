@@ -164,11 +164,12 @@ class JKO(AbstractScheme):
         found = self.minimizer.minimize(problem, origin, guess, secants)
         if found.status.ok or self.fallback is None:
             return found, found.passes
-        # A wrong branch is no place to start from; an unfinished point is.
-        start = found.trial.xi if found.status is Status.NOT_CONVERGED and found.trial.residual < 0.1 else None
+        # A wrong branch is no place to start from; an unfinished point is, and so is one that only some heads spoil.
+        unfinished = found.status is Status.NOT_CONVERGED and found.trial.residual < 0.1
+        start = found.trial.xi if unfinished or (problem.lifted and found.trial.finite) else None
         second = self.fallback.minimize(problem, origin, start)
         passes = found.passes + second.passes
-        if start is not None and not second.status.ok:
+        if start is not None and not problem.lifted and not second.status.ok:
             third = self.fallback.minimize(problem, origin, None)
             passes += third.passes
             second = third if third.status.ok else second

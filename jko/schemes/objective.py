@@ -84,6 +84,11 @@ class StepProblem:
     lifted: bool
     rtol: float
 
+    def head(self, index: int) -> StepProblem:
+        """Return the step of one head of a lifted metric alone: heads do not see each other within a step."""
+        mobility = self.mobility[index : index + 1]
+        return replace(self, energy=self.energy.head(index), mobility=mobility, lifted=False)
+
     def evaluate(self, xi: Tensor) -> Trial:
         """Return the trial at xi, shape (G, n, d): ONE pass over the pairs."""
         y = self.measure.points

@@ -1,9 +1,9 @@
 """Second-order test: a scheme is the flow of f0 + tau f1 up to O(tau^2), with f1 computed here by autograd.
 
-For JKO with the mobility frozen at the old measure, f(x, y) = -s grad E(x) / b(y) gives f1 = (d_1 f - d_2 f)[f0] / 2; for
-the head-wise step f1 = mean_h d_1 f_h[f_h] - D f_T[f_T] / 2; for explicit Euler f1 = -D f0[f0] / 2. Heads that move
-add d_t f / 2 for JKO and subtract it for explicit Euler. On the sphere the derivatives are covariant: ambient
-derivatives, projected.
+For JKO with the mobility frozen at the old measure, f(x, y) = -s grad E(x) / b(y) gives
+f1 = (d_1 f - d_2 f)[f0] / 2; for the head-wise step f1 = mean_h d_1 f_h[f_h] - D f_T[f_T] / 2; for explicit Euler
+f1 = -D f0[f0] / 2. Heads that move add d_t f / 2 for JKO and subtract it for explicit Euler. On the sphere the
+derivatives are covariant: ambient derivatives, projected.
 """
 
 from __future__ import annotations

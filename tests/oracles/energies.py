@@ -58,6 +58,9 @@ class Quadratic(AbstractEnergy):
     def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
         raise InvalidInput("no heads")
 
+    def head(self, index: int) -> AbstractEnergy:
+        raise InvalidInput("no heads")
+
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
         gradient = (1 + t) * self.diagonal.to(targets) * targets
         return PotentialField((gradient * targets).sum(-1) / 2, gradient)

@@ -21,6 +21,9 @@ __all__ = ["TrustNewton"]
 
 # Below this residual Newton's method converges faster than the trust region can measure its progress.
 _HAND_OVER = 1e-5
+# Above this residual a guess says nothing about where the solution is.
+_NEAR = 0.1
+_WRAPS = 5
 
 
 @final
@@ -54,6 +57,8 @@ class TrustNewton(AbstractMinimizer):
     def minimize(
         self, problem: StepProblem, origin: Trial, guess: Tensor | None = None, secants: Secants | None = None
     ) -> Minimization:
+        if problem.lifted:
+            return self._head_by_head(problem, origin, guess)
         search = _Search(problem, self.max_passes, Counter(), [])
         tracers = problem.measure.weights == 0
         with suppress(_OutOfPassesError):
@@ -66,6 +71,30 @@ class TrustNewton(AbstractMinimizer):
         best = min(candidates, key=lambda trial: trial.residual)
         status, detail = judge(problem, origin, best)
         return Minimization(status, best, search.spent["passes"], detail)
+
+    def _head_by_head(self, problem: StepProblem, origin: Trial, guess: Tensor | None) -> Minimization:
+        """Solve the heads one after the other: a common trust region would be as small as the stiffest head needs.
+
+        Passes count in passes of all heads together. A head starts from the guess where that is near a solution.
+        """
+        heads, spent, parts = origin.xi.shape[0], 0, []
+        for h in range(heads):
+            part = problem.head(h)
+            start = part.evaluate(torch.zeros_like(origin.xi[h : h + 1]))
+            near = start if guess is None else part.evaluate(guess[h : h + 1])
+            spent += 1 + (guess is not None)
+            if guess is not None and judge(part, start, near)[0].ok:
+                parts.append(near.xi)
+                continue
+            found = self.minimize(part, start, near.xi if near.residual < _NEAR and near is not start else None)
+            spent += found.passes
+            if not found.status.ok and near is not start:
+                found = self.minimize(part, start)
+                spent += found.passes
+            parts.append(found.trial.xi)
+        trial = problem.evaluate(torch.cat(parts))
+        status, detail = judge(problem, origin, trial)
+        return Minimization(status, trial, 1 + math.ceil(spent / heads), detail)
 
 
 class _OutOfPassesError(Exception):
@@ -100,12 +129,31 @@ class _Search:
 
     def solve(self, start: Trial, moving: Tensor) -> Trial:
         """Move the particles marked in `moving`, first by the trust region, then by Newton steps."""
-        chart = Chart.at(self.problem, start, moving)
-        if chart.residual(start) <= self.problem.rtol:
-            return start
-        # Far from a minimizer squares overflow inside SciPy; a trial that comes of it is refused as not finite.
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return _newton(self, chart, _trust_region(self, chart, start))
+        for _ in range(_WRAPS):
+            chart = Chart.at(self.problem, start, moving)
+            if chart.residual(start) <= self.problem.rtol:
+                break
+            # Far from a minimizer squares overflow inside SciPy; a trial that comes of it is refused as not finite.
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                start = _newton(self, chart, _trust_region(self, chart, start))
+            shorter = self._wrapped(start)
+            if shorter is None:
+                break
+            start = shorter
+        return start
+
+    def _wrapped(self, trial: Trial) -> Trial | None:
+        """The same points reached by the shorter way, where a particle went beyond the cut locus: a lower objective."""
+        manifold, y = self.problem.manifold, self.problem.measure.points
+        length = trial.xi.square().sum(-1)
+        beyond = length > ((1 + 1e-9) * manifold.injectivity_radius) ** 2
+        if not trial.finite or not bool(beyond.any()):
+            return None
+        xi = trial.xi.clone()
+        group, particle = beyond.nonzero(as_tuple=True)
+        xi[group, particle] = manifold.log(y[particle], trial.points[group, particle])
+        self.best.clear()
+        return self.evaluate(xi)
 
 
 def _trust_region(search: _Search, chart: Chart, start: Trial) -> Trial:
