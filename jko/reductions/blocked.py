@@ -48,13 +48,13 @@ class Blocked(AbstractReduction):
     ) -> PairSums:
         tiles = _Tiles.of(self.block_bytes, points, D)
         factor = _right_factor(points, weights, tiles.heads, order=2 if second else int(first))
-        right, out, transposed = tiles.split(factor), *tiles.zeros_like(factor)
-        sums = tiles.accumulators(out, transposed, weights)
+        right = tiles.split(factor)
+        sums = tiles.accumulators(right, weights)
         for k in tiles.groups:
             local, local_sums = _at(right, k), sums.at(k)
             for i, j, exponent in tiles.exponents(k):
                 local_sums.add(local, exponent.exp_(), i, j)
-        return _pair_sums(out, transposed, points.shape[-1])
+        return sums.gathered(points.shape[-1])
 
     def directional_sums(self, points: Tensor, weights: Tensor, D: Tensor, direction: Tensor) -> PairSums:
         tiles = _Tiles.of(self.block_bytes, points, D)
@@ -65,15 +65,14 @@ class Blocked(AbstractReduction):
         shape = (tiles.heads, *points.shape[-2:])
         rows = torch.cat([direction.expand(shape), points.expand(shape)], -1).split(tiles.edge, -2)
         columns = tiles.split(torch.cat([D @ points.mT, D @ direction.mT], 1))
-        out, transposed = tiles.zeros_like(factor)
-        sums = tiles.accumulators(out, transposed, weights)
+        sums = tiles.accumulators(right, weights)
         for k in tiles.groups:
             local, local_moving, local_sums = _at(right, k), _at(moving, k), sums.at(k)
             for i, j, exponent in tiles.exponents(k):
                 kernel = exponent.exp_()
                 local_sums.add(local, torch.bmm(rows[i][k], columns[j][k]).mul_(kernel), i, j)
                 local_sums.add(local_moving, kernel, i, j)
-        return _pair_sums(out, transposed, points.shape[-1])
+        return sums.gathered(points.shape[-1])
 
     def cross_mass(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
         massive = weights != 0
@@ -149,16 +148,13 @@ class _Tiles:
         """Cut a factor (H, r, n) at the edges of the tiles."""
         return factor.split(self.edge, -1)
 
-    def zeros_like(self, factor: Tensor) -> tuple[Tensor, Tensor]:
-        """Zeroed sums (H, r, n) of both sides: one tensor for both where D is symmetric."""
-        out = torch.zeros(factor.shape, dtype=factor.dtype, device=factor.device)
-        return out, out if self.symmetric else torch.zeros_like(out)
-
-    def accumulators(self, out: Tensor, transposed: Tensor, weights: Tensor) -> _Accumulators:
-        parts, tracers = self.split(out), weights == 0
+    def accumulators(self, right: Sequence[Tensor], weights: Tensor) -> _Accumulators:
+        """Zeroed sums of both sides, cut like the right factor; one set for both where D is symmetric."""
+        out = [torch.zeros(part.shape, dtype=part.dtype, device=part.device) for part in right]
+        tracers = weights == 0
         return _Accumulators(
-            parts,
-            parts if transposed is out else self.split(transposed),
+            out,
+            out if self.symmetric else [torch.zeros_like(part) for part in out],
             tracers.split(self.edge) if bool(tracers.any()) else None,
         )
 
@@ -176,7 +172,10 @@ class _Tiles:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Accumulators:
-    """The sums of both sides, cut at the edges of the tiles; products are added to them in place."""
+    """The sums of both sides, cut at the edges of the tiles.
+
+    Each part is contiguous: only then does a batched product add to it in place in one call.
+    """
 
     out: Sequence[Tensor]
     transposed: Sequence[Tensor]
@@ -203,6 +202,14 @@ class _Accumulators:
         self.transposed[j].baddbmm_(right[i], rows)
         if i != j or not self.symmetric:
             self.out[i].baddbmm_(right[j], columns.mT)
+
+    def gathered(self, d: int) -> PairSums:
+        out = _joined(self.out)
+        return _pair_sums(out, out if self.symmetric else _joined(self.transposed), d)
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), -1)
 
 
 def _at(parts: Sequence[Tensor], k: slice) -> list[Tensor]:
