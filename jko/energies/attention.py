@@ -160,8 +160,10 @@ class AttentionEnergy(AbstractEnergy):
         )
 
     def _energies(self, sums: PairSums, weights: Tensor) -> Tensor:
-        # A tracer adds nothing even where its own mass overflows.
-        mass = sums.mass.to(dtype=_DOUBLE).masked_fill(weights == 0, 0.0)
+        mass, tracers = sums.mass.to(dtype=_DOUBLE), weights == 0
+        if bool(tracers.any()):
+            # A tracer adds nothing even where its own mass overflows.
+            mass = mass.masked_fill(tracers, 0.0)
         return mass @ weights.to(dtype=_DOUBLE) * (self.sign / 2)
 
     def _directional(self, points: Tensor, weights: Tensor, D: Tensor, direction: Tensor) -> Tensor:

@@ -109,19 +109,16 @@ class GradientFlow(AbstractFlow):
     def state_of(self, fields: Fields) -> FlowState:
         """Return the state that belongs to fields already formed; no further pass."""
         velocity = self.metric.velocity(fields)
-        weights = fields.measure.weights
-        slope2 = self.metric.squared_slope(fields)
-        numbers = {
-            "energy": fields.evaluation.value,
-            "slope2": slope2,
-            "dissipation": -mass_average(weights, (fields.gradient * velocity).to(torch.float64).sum(-1)),
-        }
+        names, densities = ["dissipation"], [-(fields.gradient * velocity).to(torch.float64).sum(-1)]
         if fields.normalized is not None and fields.effective_mobility is not None:
             b = fields.effective_mobility
-            numbers["paper_slope2"] = mass_average(weights, b * squared_norm(fields.normalized))
-            numbers["covariance_defect"] = mass_average(weights, b * squared_norm(fields.covariance())).sqrt()
-        values = torch.stack([number.to(torch.float64) for number in numbers.values()]).tolist()
-        columns = dict(zip(numbers, values, strict=True))
+            names += ["paper_slope2", "covariance_defect"]
+            densities += [b * squared_norm(fields.normalized), b * squared_norm(fields.covariance())]
+        averages = mass_average(fields.measure.weights, torch.stack(densities))
+        head = torch.stack([fields.evaluation.value.to(torch.float64), self.metric.squared_slope(fields)])
+        columns = dict(zip(["energy", "slope2", *names], torch.cat([head, averages]).tolist(), strict=True))
+        if "covariance_defect" in columns:
+            columns["covariance_defect"] = math.sqrt(columns["covariance_defect"])
         return FlowState(fields.measure, fields.t, velocity, columns, fields.evaluation)
 
     def value(self, measure: ParticleMeasure, t: float) -> float | None:
