@@ -63,8 +63,7 @@ def compare(
 ) -> int:
     """Compare JKO with the explicit flow: same measure, same head path, in each of three metrics.
 
-    Prints distances, observed orders, energies and costs, and leaves solutions, numbers and figures in the
-    folder jko-compare, unless --out names another.
+    Prints a table, and leaves solutions, numbers and figures in a folder: jko-compare, or --out.
     """
     from jko.config import CompareConfig, check_config, read_toml
 

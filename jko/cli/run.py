@@ -30,7 +30,7 @@ def run(
 ) -> int:
     """Follow one flow with one scheme; tables [measure], [heads], [flow], [scheme], [solve].
 
-    Leaves a run folder that jko.load reads, with figures: jko-run, unless --out names another.
+    Leaves a run folder with figures, which jko.load reads: jko-run, or --out.
     """
     from jko.config import RunConfig, check_config, read_toml
 
@@ -46,7 +46,7 @@ def _run(config: RunConfig, out: Path, as_json: bool, verbose: bool, quiet: bool
     from jko.driver import Save, solve
     from jko.energies import AttentionEnergy
     from jko.flows import GradientFlow
-    from jko.plotting import run_figure, save_figure, snapshot_figure
+    from jko.plotting import math_title, run_figure, save_figure, snapshot_figure
     from jko.schemes import JKO, AbstractScheme, Anderson, ExplicitEuler
     from jko.status import Status
     from jko.storage import read_json
@@ -75,7 +75,7 @@ def _run(config: RunConfig, out: Path, as_json: bool, verbose: bool, quiet: bool
         )
         solution.save(folder.path)
         files = save_figure(run_figure(solution), folder.path / "energy")
-        pictures = snapshot_figure({scheme.title: solution}, manifold=manifold, title=solution.title)
+        pictures = snapshot_figure({scheme.title: solution}, manifold=manifold, title=math_title(solution.title))
         files += save_figure(pictures, folder.path / "snapshots")
     if as_json:
         print(json.dumps(read_json(folder.path / "summary.json"), indent=2, allow_nan=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from jko.plotting.style import COLORS, new_figure, scale_dissipation, tidy
+from jko.plotting.style import COLORS, math_title, new_figure, scale_dissipation, tidy
 from jko.solution import Solution
 
 __all__ = ["run_figure"]
@@ -22,5 +22,5 @@ def run_figure(solution: Solution) -> Figure:
         axes.set_ylabel({"energy": "energy $sE(u_t, t)$", "dissipation": "dissipation (energy / time)"}[name])
         if name == "dissipation":
             scale_dissipation(axes, [solution])
-    figure.suptitle(solution.title, fontsize=11)
+    figure.suptitle(math_title(solution.title), fontsize=11)
     return figure

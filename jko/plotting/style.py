@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ def color_of(metric: str, position: int = 0) -> str:
 
 
 def math_title(title: str) -> str:
-    """Return a metric's title as matplotlib sets it."""
-    return {"W2": "$W_2$", "W_{m,2}": "$W_{m,2}$"}.get(title, title)
+    """Return the title of a metric, or one that holds it, as matplotlib sets it."""
+    return re.sub(r"\bW2\b", "$W_2$", title.replace("W_{m,2}", "$W_{m,2}$"))
 
 
 def new_figure(width: float, height: float) -> Figure:

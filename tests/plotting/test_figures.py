@@ -130,6 +130,12 @@ def test_flat_spaces(d):
     assert (offsets[:, 1] <= y1).all()
 
 
+def test_titles_are_set_as_mathematics():
+    assert plotting.math_title("JKO, W_{m,2}, sign = +1") == "JKO, $W_{m,2}$, sign = +1"
+    assert plotting.math_title("W2") == "$W_2$"
+    assert plotting.math_title("head-wise") == "head-wise"
+
+
 def test_single_run_figure():
     figure = plotting.run_figure(_solution(3, jko.Sphere()))
     assert "sign = +1" in _texts(figure)
