@@ -71,7 +71,7 @@ class Blocked(AbstractReduction):
             for i, j, exponent in tiles.exponents(k):
                 kernel = exponent.exp_()
                 local_sums.add(local, torch.bmm(rows[i][k], columns[j][k]).mul_(kernel), i, j)
-                local_sums.add(local_moving, kernel, i, j)
+                local_sums.add(local_moving, kernel, i, j, first=False)
         return sums.gathered(points.shape[-1])
 
     def cross_mass(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
@@ -149,36 +149,61 @@ class _Tiles:
         return factor.split(self.edge, -1)
 
     def accumulators(self, right: Sequence[Tensor], weights: Tensor) -> _Accumulators:
-        """Zeroed sums of both sides, cut like the right factor; one set for both where D is symmetric."""
-        out = [torch.zeros(part.shape, dtype=part.dtype, device=part.device) for part in right]
+        """Sums of both sides, cut like the right factor; one set for both where D is symmetric."""
+        out = _Parts.like(right)
         tracers = weights == 0
         return _Accumulators(
             out,
-            out if self.symmetric else [torch.zeros_like(part) for part in out],
+            out if self.symmetric else _Parts.like(right),
             tracers.split(self.edge) if bool(tracers.any()) else None,
         )
 
     def exponents(self, k: slice) -> Iterator[tuple[int, int, Tensor]]:
         """The exponents of the tiles of a group of heads, one at a time on the common buffer."""
         rows, columns = _at(self.rows, k), _at(self.columns, k)
+        heads, blocks = rows[0].shape[0], {}
         for i, row in enumerate(rows):
             for j in range(i if self.symmetric else 0, len(columns)):
-                shape = (row.shape[0], row.shape[1], columns[j].shape[2])
-                block = self.buffer[: math.prod(shape)].view(shape)
-                torch.bmm(row, columns[j], out=block)
-                yield i, j, block
+                shape = (heads, row.shape[1], columns[j].shape[2])
+                if shape not in blocks:
+                    blocks[shape] = self.buffer[: math.prod(shape)].view(shape)
+                yield i, j, torch.bmm(row, columns[j], out=blocks[shape])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """Sums (H, r, n) cut at the edges of the tiles, each part contiguous on one stretch of memory.
+
+    Only into contiguous memory does a batched product write in one call.
+    """
+
+    memory: Tensor
+    parts: list[Tensor]
+
+    @staticmethod
+    def like(right: Sequence[Tensor]) -> _Parts:
+        first = right[0]
+        sizes = [part.shape.numel() for part in right]
+        memory = torch.empty(sum(sizes), dtype=first.dtype, device=first.device)
+        return _Parts(memory, [flat.view(part.shape) for flat, part in zip(memory.split(sizes), right, strict=True)])
+
+    def joined(self) -> Tensor:
+        """The sums as one tensor (H, r, n)."""
+        first = self.parts[0]
+        heads, rows, edge = first.shape
+        if all(part.shape == first.shape for part in self.parts):
+            return self.memory.view(-1, heads, rows, edge).permute(1, 2, 0, 3).reshape(heads, rows, -1)
+        return torch.cat(self.parts, -1)
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Accumulators:
-    """The sums of both sides, cut at the edges of the tiles.
+    """The sums of both sides and what each tile adds to them; the first product of a part writes it."""
 
-    Each part is contiguous: only then does a batched product add to it in place in one call.
-    """
-
-    out: Sequence[Tensor]
-    transposed: Sequence[Tensor]
+    out: _Parts
+    transposed: _Parts
     tracers: tuple[Tensor, ...] | None
 
     @property
@@ -187,11 +212,15 @@ class _Accumulators:
 
     def at(self, k: slice) -> _Accumulators:
         """The part of a group of heads."""
-        out = _at(self.out, k)
-        return _Accumulators(out, out if self.symmetric else _at(self.transposed, k), self.tracers)
+        out = _Parts(self.out.memory, _at(self.out.parts, k))
+        transposed = out if self.symmetric else _Parts(self.transposed.memory, _at(self.transposed.parts, k))
+        return _Accumulators(out, transposed, self.tracers)
 
-    def add(self, right: list[Tensor], kernel: Tensor, i: int, j: int) -> None:
-        """Add what the tile in row i and column j contributes to both sides."""
+    def add(self, right: list[Tensor], kernel: Tensor, i: int, j: int, *, first: bool = True) -> None:
+        """Add what the tile in row i and column j contributes to both sides.
+
+        `first` says that nothing was added for this tile before.
+        """
         rows = columns = kernel
         if self.tracers is not None:
             # A tracer adds nothing even where exp overflows, and 0 * inf is not 0.
@@ -199,17 +228,22 @@ class _Accumulators:
                 kernel.masked_fill(self.tracers[i][:, None], 0.0),
                 kernel.masked_fill(self.tracers[j], 0.0),
             )
-        self.transposed[j].baddbmm_(right[i], rows)
+        _put(self.transposed.parts[j], right[i], rows, new=first and i == 0)
         if i != j or not self.symmetric:
-            self.out[i].baddbmm_(right[j], columns.mT)
+            new = first and j == 0 and not self.symmetric
+            _put(self.out.parts[i], right[j], columns.transpose(-1, -2), new=new)
 
     def gathered(self, d: int) -> PairSums:
-        out = _joined(self.out)
-        return _pair_sums(out, out if self.symmetric else _joined(self.transposed), d)
+        out = self.out.joined()
+        return _pair_sums(out, out if self.symmetric else self.transposed.joined(), d)
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), -1)
+def _put(part: Tensor, right: Tensor, kernel: Tensor, *, new: bool) -> None:
+    """Write a product into a part of the sums, or add it where something stands there already."""
+    if new:
+        torch.bmm(right, kernel, out=part)
+    else:
+        part.baddbmm_(right, kernel)
 
 
 def _at(parts: Sequence[Tensor], k: slice) -> list[Tensor]:
