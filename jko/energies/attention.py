@@ -211,12 +211,16 @@ def _congruence(D: Tensor, factor: float) -> Tensor:
 
 
 def _batch_shape(measure: ParticleMeasure, D: Tensor) -> torch.Size:
+    if D.ndim == 3:
+        return measure.batch_shape
     return torch.broadcast_shapes(measure.batch_shape, D.shape[:-3])
 
 
 def _batches(measure: ParticleMeasure, D: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Points, weights and heads of each member of the batch; one member where there is no batch axis."""
     shape = _batch_shape(measure, D)
+    if not shape:
+        return [(measure.points, measure.weights, D)]
     points = measure.points.expand(*shape, measure.n, measure.d).reshape(-1, measure.n, measure.d)
     weights = measure.weights.expand(*shape, measure.n).reshape(-1, measure.n)
     matrices = D.expand(*shape, *D.shape[-3:]).reshape(-1, *D.shape[-3:])

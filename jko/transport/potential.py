@@ -56,6 +56,10 @@ def potential_test(problem: CouplingProblem) -> PotentialTest:
     for start in range(0, y.shape[0], _ROWS):
         i = slice(start, start + _ROWS)
         screen = torch.addmm(offset[i, None], left[i], right)
+        # A particle gains nothing by staying; what is left is usually nothing at all.
+        screen.diagonal(start).fill_(-math.inf)
+        if float(screen.amax()) <= 0:
+            continue
         rows, columns = (screen > 0).nonzero(as_tuple=True)
         rows = rows + start
         exact = factor[rows] * problem.manifold.squared_distance(x[columns], y[rows])

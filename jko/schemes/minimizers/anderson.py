@@ -138,10 +138,17 @@ class _History:
             columns=torch.zeros(groups, size, n * d, dtype=wide, device=device),
             scales=torch.ones(groups, size, dtype=wide, device=device),
             gram=torch.eye(size, dtype=wide, device=device).repeat(groups, 1, 1),
-            count=0,
+            count=len(carried),
         )
-        for image, defect in carried:
-            history = history.extended(image, defect)
+        if carried:
+            old = slice(len(carried))
+            columns = torch.stack([defect.flatten(-2) for _, defect in carried], 1) * history.weight[:, None]
+            scales = torch.linalg.vector_norm(columns, dim=-1).clamp_min(torch.finfo(wide).tiny)
+            columns /= scales[..., None]
+            history.images[:, old] = torch.stack([image.flatten(-2) for image, _ in carried], 1)
+            history.columns[:, old] = columns
+            history.scales[:, old] = scales
+            history.gram[:, old, old] = columns @ columns.mT
         return history
 
     def extended(self, image: Tensor, defect: Tensor) -> _History:
