@@ -17,6 +17,7 @@ from jko.manifolds import AbstractManifold, Sphere
 from jko.measure import ParticleMeasure
 from jko.metrics import AbstractMetric, Fields, WeightedWasserstein
 from jko.metrics.norms import mass_average, squared_norm
+from jko.numerics import row_sum
 
 __all__ = ["GradientFlow"]
 
@@ -109,7 +110,7 @@ class GradientFlow(AbstractFlow):
     def state_of(self, fields: Fields) -> FlowState:
         """Return the state that belongs to fields already formed; no further pass."""
         velocity = self.metric.velocity(fields)
-        names, densities = ["dissipation"], [-(fields.gradient * velocity).to(torch.float64).sum(-1)]
+        names, densities = ["dissipation"], [-row_sum((fields.gradient * velocity).to(torch.float64))]
         if fields.normalized is not None and fields.effective_mobility is not None:
             b = fields.effective_mobility
             names += ["paper_slope2", "covariance_defect"]

@@ -11,6 +11,7 @@ import torch
 from jko.checks import check_finite
 from jko.errors import InvalidInput
 from jko.manifolds.base import AbstractManifold, normal_points
+from jko.numerics import row_sum
 from jko.typing import Float, Tensor
 
 __all__ = ["Euclidean"]
@@ -41,7 +42,7 @@ class Euclidean(AbstractManifold):
     ) -> Float[Tensor, "*#batch"]:
         """Return |x - y|^2."""
         # Differences, not |x|^2 + |y|^2 - 2 <x, y>: that cancels for close points far from the origin.
-        return (x - y).square().sum(-1)
+        return row_sum((x - y).square())
 
     def exp(self, y: Float[Tensor, "*#batch d"], xi: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*#batch d"]:
         """Return y + xi."""

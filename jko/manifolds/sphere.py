@@ -11,7 +11,7 @@ import torch
 from jko.checks import check_finite, first_bad_index
 from jko.errors import InvalidInput
 from jko.manifolds.base import AbstractManifold, normal_points
-from jko.numerics import adjoint_coefficients, curvature_coefficients, exp_coefficients, squared_angle
+from jko.numerics import adjoint_coefficients, curvature_coefficients, exp_coefficients, row_sum, squared_angle
 from jko.typing import Float, Tensor
 
 __all__ = ["Sphere"]
@@ -57,7 +57,7 @@ class Sphere(AbstractManifold):
         self, x: Float[Tensor, "*#batch d"], y: Float[Tensor, "*#batch d"]
     ) -> Float[Tensor, "*#batch"]:
         """Return the squared angle between x and y."""
-        return squared_angle((x - y).square().sum(-1), (x + y).square().sum(-1))
+        return squared_angle(row_sum((x - y).square()), row_sum((x + y).square()))
 
     def exp(self, y: Float[Tensor, "*#batch d"], xi: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*#batch d"]:
         """Return cos r y + (sin r / r) xi with r = |xi|, normalized."""
@@ -160,7 +160,7 @@ class Sphere(AbstractManifold):
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:
-    return (x * y).sum(-1, keepdim=True)
+    return row_sum(x * y, keepdim=True)
 
 
 def _norm(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from jko.energies import AbstractEnergy, HeadEvaluation
 from jko.errors import InvalidInput
 from jko.metrics.base import AbstractMetric, Fields
 from jko.metrics.norms import check_one_attention_part, mass_average, squared_norm
+from jko.numerics import row_sum
 
 __all__ = ["HeadwiseWasserstein"]
 
@@ -50,7 +51,7 @@ class HeadwiseWasserstein(AbstractMetric):
     def squared_slope(self, fields: Fields) -> Tensor:
         heads = _heads(fields)
         tangent = fields.manifold.project_vector(fields.measure.points[..., None, :, :], heads.gradient)
-        costs = tangent.square().sum(-1) / heads.mobility
+        costs = row_sum(tangent.square()) / heads.mobility
         return mass_average(fields.measure.weights, head_average(costs, heads.head_weights).to(torch.float64))
 
     def squared_displacement(

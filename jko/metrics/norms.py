@@ -7,13 +7,14 @@ from torch import Tensor
 
 from jko.energies import AbstractEnergy
 from jko.errors import InvalidInput
+from jko.numerics import row_sum
 
 __all__ = ["check_one_attention_part", "mass_average", "squared_norm"]
 
 
 def squared_norm(vectors: Tensor) -> Tensor:
     """Return |v|^2 along the last axis in float64."""
-    return vectors.to(torch.float64).square().sum(-1)
+    return row_sum(vectors.to(torch.float64).square())
 
 
 def mass_average(weights: Tensor, values: Tensor) -> Tensor:

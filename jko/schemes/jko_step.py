@@ -14,6 +14,7 @@ from jko.errors import InvalidInput
 from jko.flows import AbstractFlow, GradientFlow
 from jko.measure import ParticleMeasure
 from jko.metrics import Fields
+from jko.numerics import row_sum
 from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
 from jko.schemes.checks import AbstractCheck, CheckResult, FinishedStep
 from jko.schemes.inputs import check_step, start_state
@@ -197,7 +198,7 @@ class JKO(AbstractScheme):
         if problem.lifted:
             energies = torch.tensor(trial.energy, dtype=torch.float64)
             columns["head_energy"] = float(energies.mean() if weights is None else energies @ weights.to(energies))
-        largest = float(trial.xi.square().sum(-1).amax().sqrt())
+        largest = float(row_sum(trial.xi.square()).amax().sqrt())
         common = {**columns, "largest_displacement": largest, "residual": trial.residual}
         if not found.status.ok:
             failed = _averaged(flow, measure, trial, weights) if trial.finite else None

@@ -12,6 +12,7 @@ from torch import Tensor
 from jko.energies import AbstractEnergy, Evaluation, HeadEvaluation
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
+from jko.numerics import row_sum
 
 __all__ = ["StepProblem", "Trial"]
 
@@ -143,7 +144,7 @@ class StepProblem:
     ) -> Trial:
         pull = self.manifold.exp_adjoint(self.measure.points, xi, ambient)
         cost = xi * (self.mobility / self.tau)[..., None]
-        rows = torch.stack([cost + pull, cost, pull, ambient]).to(torch.float64).square().sum(-1)
+        rows = row_sum(torch.stack([cost + pull, cost, pull, ambient]).to(torch.float64).square())
         weights = self.measure.weights.to(torch.float64)
         inverse = self.mobility.to(torch.float64).reciprocal()
         norms = [(rows * (weights * inverse)).sum(-1).sqrt()]

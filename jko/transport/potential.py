@@ -9,6 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from jko.numerics import row_sum
 from jko.transport.base import CouplingProblem
 
 __all__ = ["PotentialTest", "potential_test"]
@@ -45,7 +46,7 @@ def potential_test(problem: CouplingProblem) -> PotentialTest:
     slack = _slack(problem, x, y, phi, factor, own)
     center = y.mean(0)
     u, v = x - center, y - center
-    square_u, square_v = u.square().sum(-1), v.square().sum(-1)
+    square_u, square_v = row_sum(u.square()), row_sum(v.square())
     ones = torch.ones_like(factor)[:, None]
     left = torch.cat([2 * factor[:, None] * v, -factor[:, None], -ones], 1)
     right = torch.cat([u.T, square_u[None], phi[None]])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from jko.checks import check_integer
+from jko.numerics import row_sum
 from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, check_rtol, default_rtol, judge
 from jko.schemes.minimizers.newton_blocks import newton_blocks
 from jko.schemes.objective import StepProblem, Trial
@@ -198,5 +199,5 @@ def _secants(pairs: list[tuple[Tensor, Tensor]], tau: float) -> Secants | None:
 def _capped(xi: Tensor, problem: StepProblem) -> Tensor:
     """Shorten displacements that would leave the ball in which the tangent cost is a distance."""
     limit = _CAP * problem.manifold.injectivity_radius
-    length = xi.square().sum(-1, keepdim=True).sqrt()
+    length = row_sum(xi.square(), keepdim=True).sqrt()
     return torch.where(length > limit, xi * (limit / length), xi)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from jko.checks import check_positive
 from jko.errors import InvalidInput
+from jko.numerics import row_sum
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
 
@@ -105,7 +106,7 @@ def judge(problem: StepProblem, origin: Trial, trial: Trial) -> tuple[Status, st
         return Status.NON_FINITE, "the objective or its gradient is not finite"
     if trial.residual > problem.rtol:
         return Status.NOT_CONVERGED, f"relative residual {trial.residual:.3g} above rtol = {problem.rtol:.3g}"
-    largest = float(trial.xi.square().sum(-1).amax().sqrt())
+    largest = float(row_sum(trial.xi.square()).amax().sqrt())
     if largest >= _CUT_FRACTION * problem.manifold.injectivity_radius:
         return Status.BEYOND_CUT_LOCUS, f"largest displacement {largest:.6g}"
     eps = float(torch.finfo(problem.measure.dtype).eps)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from jko.checks import check_integer
 from jko.errors import InvalidInput
+from jko.numerics import row_sum
 from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, check_rtol, judge
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
@@ -168,5 +169,5 @@ class _Scaling:
 def _shortened(xi: Tensor, problem: StepProblem) -> Tensor:
     """Start inside the ball in which the tangent cost is a distance."""
     limit = 0.5 * problem.manifold.injectivity_radius
-    length = xi.square().sum(-1, keepdim=True).sqrt()
+    length = row_sum(xi.square(), keepdim=True).sqrt()
     return torch.where(length > limit, xi * (limit / length), xi)
