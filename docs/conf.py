@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import benchmark_tables
+
+benchmark_tables.write()
 
 project = "jko"
 author = "The jko developers"
@@ -16,7 +24,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
 ]
-exclude_patterns = ["_build", "gallery"]
+exclude_patterns = ["_build", "gallery", "generated"]
 html_theme = "furo"
 html_title = "jko"
 
