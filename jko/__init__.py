@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jko.driver import solve as solve
     from jko.energies import AttentionEnergy as AttentionEnergy
     from jko.energies import Scaled as Scaled
+    from jko.energies import Sum as Sum
     from jko.errors import InvalidInput as InvalidInput
     from jko.errors import JKOError as JKOError
     from jko.errors import MissingDependency as MissingDependency
@@ -92,6 +93,7 @@ _HOME: dict[str, str] = {
     "Splitting": "schemes",
     "Stationary": "stopping",
     "Status": "status",
+    "Sum": "energies",
     "TabulatedHeads": "heads",
     "TorchOptimizer": "schemes",
     "TrustNewton": "schemes",

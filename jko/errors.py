@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jko.solution import Solution
@@ -32,6 +32,10 @@ class SolveFailed(JKOError, RuntimeError):
         self.solution = solution
         self.status = status
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the keyword arguments, which the default leaves out."""
+        return _rebuilt, (str(self), self.solution, self.status)
+
 
 class MissingDependency(JKOError, ImportError):
     """A package that the requested feature needs is not installed or does not work here."""
@@ -43,3 +47,7 @@ class RunFolderError(JKOError, OSError):
 
 class ResumeMismatch(RunFolderError):
     """A run folder does not belong to the configuration that wants to continue it."""
+
+
+def _rebuilt(message: str, solution: Solution | None, status: Status) -> SolveFailed:
+    return SolveFailed(message, solution=solution, status=status)

@@ -26,6 +26,15 @@ class Records(Mapping[str, Any]):
 
     columns: Mapping[str, Any]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the columns as plain data, since a read-only view cannot be."""
+        return _rebuilt, (dict(self.columns),)
+
+    def __repr__(self) -> str:
+        """Name the columns and their length."""
+        length = len(next(iter(self.columns.values()), ()))
+        return f"Records({length} rows: {', '.join(self.columns)})"
+
     @staticmethod
     def of(rows: list[Mapping[str, float]], status: list[Status] | None = None) -> Records:
         """Collect rows that all have the same keys.
@@ -65,3 +74,7 @@ class Records(Mapping[str, Any]):
     def __len__(self) -> int:
         """Return the number of columns."""
         return len(self.columns)
+
+
+def _rebuilt(columns: dict[str, Any]) -> Records:
+    return Records(MappingProxyType(columns))

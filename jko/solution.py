@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -49,6 +49,20 @@ class Solution:
     failure: Failure | None = None
     title: str = ""
     config: MappingProxyType[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the configuration as plain data, since a read-only view cannot be."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _rebuilt, ({**values, "config": dict(self.config)},)
+
+    def __repr__(self) -> str:
+        """Say what ran, how far, and how it ended."""
+        t0, t1 = float(self.states.t[0]), float(self.states.t[-1])
+        n, d = self.points.shape[-2:]
+        return (
+            f"Solution({self.title}: n={n}, d={d}, {self.steps} steps from t={t0:g} to t={t1:g}, "
+            f"{len(self.times)} clouds kept, status={self.status.name})"
+        )
 
     @property
     def steps(self) -> int:
@@ -201,3 +215,7 @@ def _table(columns: dict[str, Any], status: list[Status] | None) -> Records:
     if status is not None:
         columns["status"] = status
     return Records(MappingProxyType(columns))
+
+
+def _rebuilt(values: dict[str, Any]) -> Solution:
+    return Solution(**{**values, "config": MappingProxyType(values["config"])})

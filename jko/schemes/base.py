@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, final
 
@@ -52,6 +52,11 @@ class StepInfo:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the columns as plain data, since a read-only view cannot be."""
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        return _rebuilt, ({**values, "columns": dict(self.columns)},)
 
     def __getattr__(self, name: str) -> Any:
         """Read a column as an attribute."""
@@ -144,3 +149,7 @@ class AbstractGridScheme(AbstractScheme):
     @abstractmethod
     def check_times(self, flow: AbstractFlow, times: Sequence[float]) -> None:
         """Raise InvalidInput when a step between neighbors of `times` is none that the scheme can take."""
+
+
+def _rebuilt(values: dict[str, Any]) -> StepInfo:
+    return StepInfo(**values)

@@ -31,6 +31,8 @@ def check_step(
         raise InvalidInput(
             f"a step takes one measure, got a batch of shape {tuple(measure.batch_shape)}; loop over its members"
         )
+    if isinstance(tau, str):
+        raise InvalidInput(f"tau must be a number, got {tau!r}")
     check_positive(tau, "tau")
     if not math.isfinite(t):
         raise InvalidInput(f"t must be finite, got {t!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -167,11 +168,11 @@ class JKO(AbstractScheme):
             return found, found.passes
         # A wrong branch is no place to start from; an unfinished point is, and so is one that only some heads spoil.
         unfinished = found.status is Status.NOT_CONVERGED and found.trial.residual < 0.1
-        start = found.trial.xi if unfinished or (problem.lifted and found.trial.finite) else None
+        start = found.trial.xi if unfinished or (problem.lifted and found.trial.finite) else guess
         second = self.fallback.minimize(problem, origin, start)
         passes = found.passes + second.passes
-        if start is not None and not problem.lifted and not second.status.ok:
-            third = self.fallback.minimize(problem, origin, None)
+        if start is not guess and not problem.lifted and not second.status.ok:
+            third = self.fallback.minimize(problem, origin, guess)
             passes += third.passes
             second = third if third.status.ok else second
         return second, passes
@@ -215,6 +216,11 @@ class JKO(AbstractScheme):
         if trial.evaluation is None:
             passes += 1
         new = flow.state_of(flow.fields(moved, fields.t, trial.evaluation))
+        if not all(math.isfinite(number) for number in new.columns.values()):
+            detail = flow.explain_non_finite(moved, fields.t)
+            numbers = {**common, "evaluations": passes, "certified": 0.0}
+            failed_info = StepInfo(Status.NON_FINITE, numbers, displacement, largest, trial=moved, detail=detail)
+            return Step(measure, failed_info, state)
         coupling = self._certify(flow, problem, trial)
         results = self._examine(FinishedStep(flow, fields, problem, origin, trial, self._resolver(problem, origin)))
         shown = coupling.global_on_support and all(result.passed for result in results.values())

@@ -17,6 +17,8 @@ from jko.numerics import row_sum
 __all__ = ["StepProblem", "Trial"]
 
 _RESIDUAL_FLOOR = 30.0
+# Relative to the heaviest particle: what weighs less has to meet the tolerance on its own.
+_LIGHT = 1e-3
 
 
 @final
@@ -35,7 +37,7 @@ class Trial:
         energy: s E of each group, a list of G numbers.
         objective: s E + W^2 / (2 tau) of each group.
         residual: relative first-order residual, the largest over groups and tracers; inf where anything is not finite.
-        mass_residual: the same with the tracers left out.
+        mass_residual: the same with the tracers (weight 0) left out.
         evaluation: the evaluation at the points (G = 1 of a metric that is not lifted), else None.
         curvature: ambient Hessian of the first variation at the points, (G, n, d, d), where it was asked for.
     """
@@ -144,14 +146,12 @@ class StepProblem:
     ) -> Trial:
         pull = self.manifold.exp_adjoint(self.measure.points, xi, ambient)
         cost = xi * (self.mobility / self.tau)[..., None]
-        rows = row_sum(torch.stack([cost + pull, cost, pull, ambient]).to(torch.float64).square())
         weights = self.measure.weights.to(torch.float64)
         inverse = self.mobility.to(torch.float64).reciprocal()
-        norms = [(rows * (weights * inverse)).sum(-1).sqrt()]
-        tracer = weights == 0
-        if bool(tracer.any()):
-            norms.append((rows * (tracer * inverse)).sum(-1).sqrt())
-        movement = (weights * rows[1] * inverse).sum(-1) * (self.tau / 2)
+        vectors = torch.stack([cost + pull, cost, pull, ambient]).to(torch.float64)
+        masses = [weights, *self._unheard(weights)]
+        norms = [_norms(vectors, (mass * inverse).sqrt()) for mass in masses]
+        movement = norms[0][1].square() * (self.tau / 2)
         groups = energy.shape[0]
         flat = torch.cat([torch.cat(norms, -1).flatten(), energy.to(torch.float64), movement]).tolist()
         energies, costs = flat[-2 * groups : -groups], flat[-groups:]
@@ -160,8 +160,14 @@ class StepProblem:
         objective = [e + c for e, c in zip(energies, costs, strict=True)]
         if not all(math.isfinite(value) for value in objective):
             residuals = [math.inf] * columns
-        worst, worst_of_mass = max(residuals), max(residuals[:groups])
+        tracers = bool((weights == 0).any())
+        worst, worst_of_mass = max(residuals), max(residuals[: columns - groups * tracers])
         return Trial(xi, points, ambient, pull, potential, energies, objective, worst, worst_of_mass, evaluation)
+
+    def _unheard(self, weights: Tensor) -> list[Tensor]:
+        """Particles that the norm with their own masses would not hear: light ones, then tracers; each group alone."""
+        light = (weights > 0) & (weights < _LIGHT * weights.max())
+        return [mask.to(weights) for mask in (light, weights == 0) if bool(mask.any())]
 
     def _relative(self, defect: float, cost: float, force: float, ambient: float) -> float:
         """Relative error of the displacement; a stationary state must not chase the rounding of its gradient."""
@@ -175,3 +181,8 @@ class StepProblem:
         nan = torch.full_like(xi, math.nan)
         groups = [math.nan] * xi.shape[0]
         return Trial(xi, points, nan, nan, nan[..., 0], groups, groups, math.inf, math.inf, None)
+
+
+def _norms(vectors: Tensor, root: Tensor) -> Tensor:
+    """Norms (4, G) with weights root^2 (G, n); the root goes in before the square, which could leave the range."""
+    return row_sum((vectors * root[..., None]).square()).sum(-1).sqrt()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from jko.checks import check_positive
+from jko.errors import InvalidInput
 from jko.flows import AbstractFlow, FlowState
 from jko.measure import ParticleMeasure
 from jko.schemes.base import AbstractScheme, Step, StepState
@@ -83,7 +84,15 @@ def _move(flow: AbstractFlow, measure: ParticleMeasure, t: float, tau: float, ol
     cost = None
     if "slope2" in old.columns:
         cost = tau**2 * sum(w * stage.columns["slope2"] for w, stage in zip(_WEIGHTS, stages, strict=True))
-    return Move(points, flow.manifold.log(measure.points, points), 3, cost)
+    return Move(points, _displacement(flow, measure, points, tau * mean), 3, cost)
+
+
+def _displacement(flow: AbstractFlow, measure: ParticleMeasure, points: Tensor, shift: Tensor) -> Tensor:
+    """The shortest way to the new points; to an antipode every way is, and the shift says which."""
+    try:
+        return flow.manifold.log(measure.points, points)
+    except InvalidInput:
+        return shift
 
 
 def _moved(flow: AbstractFlow, measure: ParticleMeasure, shift: Tensor) -> Tensor | None:

@@ -131,11 +131,12 @@ class _Search:
         """Riemannian descent with a step length per particle; the value never rises. Returns psi, shape (G, n)."""
         manifold = self.step.problem.manifold
         length = 0.5 / self.factor
+        z = z.to(self.step.problem.measure.dtype)
         value, gradient = self._psi(z)
         for _ in range(iterations):
             move = -length[..., None] * gradient
             size = move.square().sum(-1, keepdim=True).sqrt()
-            candidate = manifold.exp(z, move * (0.5 / size.clamp_min(0.5)))
+            candidate = manifold.exp(z, (move * (0.5 / size.clamp_min(0.5))).to(z.dtype))
             new_value, new_gradient = self._psi(candidate)
             better = new_value <= value
             z = torch.where(better[..., None], candidate, z)

@@ -38,7 +38,7 @@ class TorchOptimizer(AbstractMinimizer):
     Args:
         factory: optimizer class, or any callable (parameters, **options) -> optimizer.
         max_steps: passes over the pairs before it gives up.
-        rtol: relative residual that counts as solved.
+        rtol: relative residual that counts as solved; None means 1e-6.
         options: passed to the factory, for instance lr. Optimizers with tolerances of their own (`LBFGS`) get 0 for
             them unless told otherwise: the residual decides when to stop, never a change that looks small.
     """
@@ -53,22 +53,19 @@ class TorchOptimizer(AbstractMinimizer):
         factory: Callable[..., torch.optim.Optimizer],
         *,
         max_steps: int = 200,
-        rtol: float = 1e-6,
+        rtol: float | None = None,
         **options: Any,
     ) -> None:
         if not callable(factory):
             raise InvalidInput(f"factory must be an optimizer class such as torch.optim.LBFGS, got {factory!r}")
         object.__setattr__(self, "factory", factory)
         object.__setattr__(self, "max_steps", check_integer(max_steps, "max_steps", least=1))
-        object.__setattr__(self, "rtol", check_rtol(rtol))
+        object.__setattr__(self, "rtol", 1e-6 if rtol is None else check_rtol(rtol))
         known = inspect.signature(factory).parameters
         own = {name: 0.0 for name in _OWN_TOLERANCES if name in known}
         options = {**own, **options}
         object.__setattr__(self, "options", options)
-        try:
-            factory([torch.zeros(1)], **options)
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(f"the optimizer refuses its options {options!r}: {error}") from error
+        _probe(factory, options)
 
     def tolerance(self, dtype: torch.dtype) -> float:
         return max(self.rtol, 1e-5) if dtype == torch.float32 else self.rtol
@@ -111,6 +108,21 @@ class TorchOptimizer(AbstractMinimizer):
             pass
         best = min(seen, key=lambda trial: trial.residual)
         return Minimization(*_judged(problem, origin, best, len(seen)))
+
+
+def _probe(factory: Callable[..., torch.optim.Optimizer], options: dict[str, Any]) -> None:
+    """Take one step on one number, so that an optimizer that cannot work is refused before any work."""
+    parameter = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+
+    def closure() -> float:
+        parameter.grad = torch.ones_like(parameter)
+        return 1.0
+
+    try:
+        with torch.enable_grad():
+            factory([parameter], **options).step(closure)
+    except Exception as error:
+        raise InvalidInput(f"the optimizer refuses its options {options!r}: {error}") from error
 
 
 def _judged(problem: StepProblem, origin: Trial, best: Trial, passes: int) -> tuple[Status, Trial, int, str]:

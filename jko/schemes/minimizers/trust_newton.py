@@ -183,6 +183,8 @@ def _trust_region(search: _Search, chart: Chart, start: Trial) -> Trial:
     seen[z0.tobytes()] = start
     _, gradient = objective(z0)
     radius = max(float(np.linalg.norm(gradient)), 1e-300)
+    if not 1e6 * radius < math.inf:
+        return start
     options: dict[str, Any] = {
         "gtol": 0.1 * problem.rtol * max(float(np.linalg.norm(gradient)), 1e-300),
         "initial_trust_radius": radius,
@@ -194,7 +196,13 @@ def _trust_region(search: _Search, chart: Chart, start: Trial) -> Trial:
         if chart.residual(trial_at(z)) <= max(problem.rtol, _HAND_OVER):
             raise StopIteration
 
-    result = minimize(objective, z0, method="trust-ncg", jac=True, hessp=product, callback=finished, options=options)
+    try:
+        result = minimize(
+            objective, z0, method="trust-ncg", jac=True, hessp=product, callback=finished, options=options
+        )
+    except ValueError:
+        # SciPy refuses products that overflowed; the best trial so far stands and is judged.
+        return search.best[0] if search.best else start
     return trial_at(result.x)
 
 
@@ -206,13 +214,19 @@ def _newton(search: _Search, chart: Chart, trial: Trial) -> Trial:
         if chart.residual(trial) <= problem.rtol or not trial.finite:
             break
         right = -chart.gradient(problem.stationarity(trial))
+        if not math.isfinite(float(np.linalg.norm(right))):
+            break
         current = trial
 
         def product(direction: Vector, current: Trial = current) -> Vector:
             return chart.gradient(search.hessian_product(current, chart.tangent(direction.ravel())))
 
         operator = LinearOperator((right.size, right.size), matvec=product, dtype=np.float64)
-        step, _ = minres(operator, right, rtol=1e-3, maxiter=200)
+        try:
+            step, _ = minres(operator, right, rtol=1e-3, maxiter=200)
+        except ValueError:
+            # SciPy refuses a product that overflowed; the trial stands as it is and is judged.
+            break
         z = chart.coordinates(trial.xi)
         candidate = search.evaluate(chart.displacement(z + step))
         if not chart.residual(candidate) < chart.residual(trial):
