@@ -197,6 +197,8 @@ def check_config(model: type[AnyConfig], data: dict[str, Any], source: str = "")
     try:
         return model.model_validate(data)
     except ValidationError as error:
+        if model in (CompareConfig, RunConfig) and (other := _other_command(model, data)):
+            raise InvalidInput(f"{source}: {other}" if source else other) from None
         # A misspelt key explains the rest, so it comes first.
         found = sorted(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
         message = _sentence(model, found[0])
@@ -216,13 +218,35 @@ def _sentence(model: type[BaseModel], item: Any) -> str:
     key = ".".join(places)
     if item["type"] == "extra_forbidden":
         known = _keys(model, places[:-1])
-        near = difflib.get_close_matches(places[-1], known, n=1, cutoff=0.5)
-        prefix = ".".join([*places[:-1], ""])
-        hint = f"did you mean {prefix}{near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-        return f"unknown key {key} = {_show(item['input'])}; {hint}"
+        return f"unknown key {key} = {_show(item['input'])}; {_hint(model, places, known)}"
     if item["type"] == "value_error":
         return f"[{key}] {item['ctx']['error']}" if isinstance(item["input"], dict) else _value(key, item, "")
     return _value(key, item, _expected(item))
+
+
+def _hint(model: type[BaseModel], places: list[str], known: list[str]) -> str:
+    name = places[-1]
+    owners = [table for table in model.model_fields if name in _keys(model, [table])]
+    if name in model.model_fields:
+        return f"{name} belongs to the top of the file, before the first table"
+    if owners:
+        return f"{name} belongs to [{owners[0]}]"
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {'.'.join([*places[:-1], near[0]])}?" if near else f"there are {', '.join(sorted(known))}"
+
+
+def _other_command(model: type[BaseModel], data: dict[str, Any]) -> str:
+    """Return the command whose configuration this is, when it is not the one that was asked for."""
+    for owner, command, marks in (
+        (CompareConfig, "compare", (("flow", "metrics"), ("solve", "taus"), ("solve", "samples"))),
+        (RunConfig, "run", (("flow", "metric"), ("scheme", ""), ("solve", "save_every"), ("solve", "max_steps"))),
+    ):
+        for table, key in marks:
+            content = data.get(table)
+            if model is not owner and isinstance(content, dict) and (not key or key in content):
+                mark = f"[{table}] {key}".strip()
+                return f"{mark} belongs to a configuration of `jko {command}`: give the file to that command"
+    return ""
 
 
 def _value(key: str, item: Any, expected: str) -> str:

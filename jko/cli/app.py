@@ -21,6 +21,8 @@ _UsageError: type[BaseException] = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
+    # Brackets in help texts are escaped for it.
+    rich_markup_mode="rich",
     help="Minimizing movements (JKO steps) of Wasserstein gradient flows, next to their explicit peers.",
     epilog="Exit status: 0 done, 1 a checked statement failed, 2 bad input, 3 numerical failure (run saved), "
     "130 or 143 interrupted (what is complete is saved).",

@@ -26,6 +26,7 @@ _METRICS: dict[str, type[AbstractMetric]] = {
     "headwise": HeadwiseWasserstein,
 }
 METRIC_NAMES = {metric: name for name, metric in _METRICS.items()}
+_DEVICES = ("cpu", "cuda")
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
@@ -125,8 +126,13 @@ def _array(file: str, name: str, *, ndim: int, form: str, hint: str = "") -> np.
         values = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise InvalidInput(f"{name}: the file {file} does not exist") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InvalidInput(f"{name}: {file} is no array in NumPy's .npy format: {error}") from None
+    except OSError as error:
+        raise InvalidInput(f"{name}: {file} cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError):
+        # NumPy takes what it cannot parse for a pickle and advises to allow those.
+        raise InvalidInput(
+            f"{name}: {file} is no .npy file of numbers; write it with numpy.save, an array of shape {form}"
+        ) from None
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
         kind = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
         raise InvalidInput(f"{name}: {file} must hold one array of real numbers, got {kind}")
@@ -139,6 +145,8 @@ def _array(file: str, name: str, *, ndim: int, form: str, hint: str = "") -> np.
 
 
 def _device(name: str) -> torch.device:
+    if name.partition(":")[0] not in _DEVICES:
+        raise InvalidInput(f"device {name!r} is none of the choices: {', '.join(_DEVICES)}")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)

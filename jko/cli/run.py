@@ -28,7 +28,7 @@ def run(
     verbose: o.Verbose = False,
     quiet: o.Quiet = False,
 ) -> int:
-    """Follow one flow with one scheme; tables [measure], [heads], [flow], [scheme], [solve].
+    r"""Follow one flow with one scheme; tables \[measure], \[heads], \[flow], \[scheme], \[solve].
 
     Leaves a run folder with figures, which jko.load reads: jko-run, or --out.
     """

@@ -139,7 +139,10 @@ def test_a_flow_in_the_plane(jko_command):
         (("--nn", "3"), "No such option: --nn"),
         (("nothing.toml",), "nothing.toml does not exist"),
         (("--points", "nothing.npy"), "points: the file nothing.npy does not exist"),
-        (("--points", "text.npy"), "text.npy is no array"),
+        (
+            ("--points", "text.npy"),
+            "text.npy is no .npy file of numbers; write it with numpy.save, an array of shape (n",
+        ),
         (("--points", "flat.npy"), "flat.npy must have shape (n, d), got (3,)"),
         (("--points", "off.npy"), "norm"),
         (("--points", "nan.npy"), "nan"),
@@ -150,7 +153,7 @@ def test_a_flow_in_the_plane(jko_command):
         (("--metric", "w3"), "flow.metrics.0"),
         (("--sign", "2"), "flow.sign = 2"),
         (("--phases", "shared"), "phases belongs to"),
-        (("--device", "abacus"), "device 'abacus' cannot be used"),
+        (("--device", "abacus"), "device 'abacus' is none of the choices: cpu, cuda"),
         (("--dtype", "float16"), "dtype"),
         (("--seed", "-1"), "seed = -1"),
         (("--out", "full"), "full is not empty and holds no comparison"),
@@ -191,6 +194,9 @@ def test_version_and_help(jko_command, monkeypatch):
     assert status == 0
     for option in ("--points", "--heads", "--times", "--process", "--phases", "--small", "--json", "--out"):
         assert option in out
+    tables = ("[measure]", "[heads]", "[flow]", "[scheme]", "[solve]")
+    assert all(name in jko_command("run", "--help")[1] for name in tables)
+    assert all(name in jko_command("--help")[1] for name in tables)
 
 
 def test_help_of_a_command_loads_nothing_heavy():

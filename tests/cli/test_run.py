@@ -90,6 +90,10 @@ def test_a_run_that_ends_early_is_saved_with_status_3(jko_command):
     ("text", "message"),
     [
         ("[scheme]\ntua = 0.1", "did you mean scheme.tau?"),
+        ("[solve]\ntau = 0.1", "unknown key solve.tau = 0.1; tau belongs to [scheme]"),
+        ("[measure]\nseed = 1", "seed belongs to the top of the file"),
+        ("[solve]\ntaus = [0.1]", "[solve] taus belongs to a configuration of `jko compare`"),
+        ('device = "tpu"', "device 'tpu' is none of the choices: cpu, cuda"),
         ('[scheme]\ntau = "1e-2"', "must be a number; write it without quotes"),
         ("[solve]\nt1 = -1.0", "solve.t1 = -1.0: must be greater than 0"),
         ("[solve\n", "is no TOML"),
