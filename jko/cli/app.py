@@ -15,6 +15,8 @@ from jko.errors import JKOError
 
 __all__ = ["app", "main"]
 
+_ABORTED = 130
+"""What typer returns for an interrupt, whichever signal it was and without a word."""
 # Older versions of typer bring the classes of click, newer ones have copies of their own; this is the root of both.
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[2]
 
@@ -63,16 +65,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
             status = command.main(words, prog_name="jko", standalone_mode=False)
             if status == INTERRUPTED:
                 status = interrupts.status
+            elif interrupts.seen and status == _ABORTED:
+                status = _nothing_saved(interrupts)
         except (KeyboardInterrupt, typer.Abort):
-            print("interrupted before there was anything to save", file=sys.stderr)
-            status = interrupts.status
+            status = _nothing_saved(interrupts)
         except (JKOError, _UsageError) as error:
             status = _refuse(error)
+        except Exception as error:
+            # An import that is interrupted may turn the interrupt into an error of its own.
+            if interrupts.seen:
+                status = _nothing_saved(interrupts)
+            elif _is_out_of_memory(error):
+                status = _refuse(error, "out of memory; take fewer tokens, heads or saved states, or a larger tau: ")
+            else:
+                raise
     sys.exit(status or 0)
 
 
-def _refuse(error: BaseException) -> int:
-    text = getattr(error, "format_message", lambda: str(error))()
+def _nothing_saved(interrupts: Interrupts) -> int:
+    print("interrupted before there was anything to save", file=sys.stderr)
+    return interrupts.status
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # PyTorch has a class of its own for CUDA alone; on the CPU it is known by its text.
+    told = ("out of memory", "allocate memory")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(part in str(error) for part in told)
+    )
+
+
+def _refuse(error: BaseException, prefix: str = "") -> int:
+    text = prefix + getattr(error, "format_message", lambda: str(error))()
+    text = text.removesuffix(": ")
     if text:
         print(f"error: {' '.join(text.split())}", file=sys.stderr)
     return EXIT_BAD_INPUT

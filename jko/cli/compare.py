@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jko.cli import options as o
-from jko.cli.exits import EXIT_NUMERICAL, EXIT_STATEMENT, INTERRUPTED
+from jko.cli.exits import EXIT_NUMERICAL, EXIT_STATEMENT, INTERRUPTED, uninterrupted
 
 if TYPE_CHECKING:
     from jko.cli.folder import Folder
@@ -88,13 +88,15 @@ def _compare(config: CompareConfig, out: Path, as_json: bool, verbose: bool, qui
     from jko.cli.worker import distance_worker
 
     solve, flow = config.solve, config.flow
-    diagnostics.common_intervals(solve.t1, solve.taus, solve.samples)
+    intervals = diagnostics.common_intervals(solve.t1, solve.taus, solve.samples)
     config = problem.resolved(config, min(solve.taus))
     manifold = problem.make_manifold(flow.manifold)
     measure = problem.make_measure(config, manifold)
+    problem.check_size(config, min(solve.taus), measure, intervals)
     heads = problem.make_heads(config, measure.d, solve.t1)
     folder = Folder.claim(out, "comparison", config)
     with (
+        folder.watched(),
         screen.logging_to_stderr(verbose),
         threads_for(measure.n, heads.num_heads),
         distance_worker(measure.n) as executor,
@@ -111,7 +113,8 @@ def _compare(config: CompareConfig, out: Path, as_json: bool, verbose: bool, qui
             progress=screen.make_progress(quiet),
             executor=executor,
         )
-        summary, files = _save(folder, comparison, config)
+        with uninterrupted():
+            summary, files = _save(folder, comparison, config)
     _report(comparison, summary, files, folder, as_json, quiet)
     return _exit_status(comparison)
 

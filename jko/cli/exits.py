@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, final
 
-__all__ = ["EXIT_BAD_INPUT", "EXIT_NUMERICAL", "EXIT_STATEMENT", "INTERRUPTED", "Interrupts"]
+__all__ = ["EXIT_BAD_INPUT", "EXIT_NUMERICAL", "EXIT_STATEMENT", "INTERRUPTED", "Interrupts", "uninterrupted"]
 
 EXIT_STATEMENT = 1
 EXIT_BAD_INPUT = 2
@@ -22,7 +25,8 @@ INTERRUPTED = -1
 class Interrupts:
     """Turns SIGTERM into the KeyboardInterrupt that the driver knows, and remembers which signal came.
 
-    Used as a context manager; outside it the handlers are what they were.
+    Only the first one interrupts: a second would lose what is being saved because of the first. Used as a context
+    manager; outside it the handlers are what they were.
     """
 
     seen: list[int] = field(default_factory=list)
@@ -48,4 +52,22 @@ class Interrupts:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self.seen.append(number)
-        raise KeyboardInterrupt
+        if len(self.seen) == 1:
+            raise KeyboardInterrupt
+        if len(self.seen) == 2:
+            # Not print: the signal may have come in the middle of one.
+            os.write(2, b"already interrupted: saving what is complete (SIGQUIT, Ctrl-\\, ends at once)\n")
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM: half of a result is worse than a second of waiting."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+import typer
 from pydantic import BaseModel
 
+from jko.cli.exits import INTERRUPTED, uninterrupted
 from jko.config import to_toml
 from jko.errors import RunFolderError
 from jko.solution import FORMAT_VERSION, versions
@@ -64,9 +69,38 @@ class Folder:
                     outdated |= {path / name / file for file in _SOLUTION_FILES}
         folder = Folder(path, kind, outdated)
         # First of all, so that a folder of a run that was killed is known as one.
-        folder.write_run({"status": "running", "files": old.get("files", []), "solutions": old.get("solutions", [])})
-        write_bytes(path / "config.toml", to_toml(config))
+        with uninterrupted():
+            folder.write_run({"status": "running", **folder.listed()})
+            write_bytes(path / "config.toml", to_toml(config))
         return folder
+
+    def listed(self) -> dict[str, list[str]]:
+        """Return what the folder holds of an earlier run, as run.json lists it."""
+        return {
+            "files": sorted(path.name for path in self.outdated if path.parent == self.path),
+            "solutions": sorted({path.parent.name for path in self.outdated if path.parent != self.path}),
+        }
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Leave no run.json that says "running" when the work ends before its results are written.
+
+        Raises:
+            typer.Exit: INTERRUPTED, for an interrupt that came before there was anything to save.
+        """
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._end("interrupted")
+            print(f"interrupted before anything was complete; {self.path} holds the configuration", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+        except BaseException:
+            self._end("failed")
+            raise
+
+    def _end(self, status: str) -> None:
+        with uninterrupted():
+            self.write_run({"status": status, **self.listed()})
 
     def write_run(self, content: dict[str, Any]) -> None:
         """Write run.json: format, kind, versions, and what the command adds."""

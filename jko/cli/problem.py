@@ -18,7 +18,7 @@ from jko.manifolds import AbstractManifold, Euclidean, Sphere
 from jko.measure import ParticleMeasure
 from jko.metrics import AbstractMetric, HeadwiseWasserstein, Wasserstein2, WeightedWasserstein
 
-__all__ = ["METRIC_NAMES", "make_heads", "make_manifold", "make_measure", "make_metric", "resolved"]
+__all__ = ["METRIC_NAMES", "check_size", "make_heads", "make_manifold", "make_measure", "make_metric", "resolved"]
 
 _METRICS: dict[str, type[AbstractMetric]] = {
     "wasserstein2": Wasserstein2,
@@ -26,6 +26,8 @@ _METRICS: dict[str, type[AbstractMetric]] = {
     "headwise": HeadwiseWasserstein,
 }
 METRIC_NAMES = {metric: name for name, metric in _METRICS.items()}
+_MOST_STEPS = 10**7
+_MOST_BYTES = 4 * 2**30
 _DEVICES = ("cpu", "cuda")
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
@@ -46,6 +48,43 @@ def resolved(config: Any, dt: float) -> Any:
             values["dt"] = heads.dt or dt
         heads = HeadsConfig(**values)
     return config.model_copy(update={"measure": measure, "heads": heads})
+
+
+def check_size(config: Any, tau: float, measure: ParticleMeasure, kept: float) -> None:
+    """Refuse what would run for days or fill the memory, before any of it is made.
+
+    Args:
+        config: with its defaults written out.
+        tau: the smallest step size.
+        measure: the initial measure.
+        kept: number of clouds that a run keeps.
+
+    Raises:
+        InvalidInput: with the size and what makes it smaller.
+    """
+    t1, heads = config.solve.t1, config.heads
+    steps = t1 / tau
+    if steps > _MOST_STEPS:
+        raise InvalidInput(
+            f"tau = {tau:g} needs {steps:.3g} steps to t1 = {t1:g}, more than {_MOST_STEPS:.0e}; take a larger tau or a "
+            "smaller t1"
+        )
+    if heads.dt is not None:
+        _check_bytes(
+            t1 / heads.dt * heads.num_heads * measure.d**2 * 8,
+            f"a head path with dt = {heads.dt:g} to t1 = {t1:g}, H = {heads.num_heads}, d = {measure.d}",
+            "a larger dt, a smaller t1, or fewer heads",
+        )
+    _check_bytes(
+        kept * measure.points.numel() * measure.points.element_size(),
+        f"keeping {kept:.3g} clouds of n = {measure.n}, d = {measure.d}",
+        "a larger save_every or tau, or fewer samples",
+    )
+
+
+def _check_bytes(size: float, what: str, remedy: str) -> None:
+    if size > _MOST_BYTES:
+        raise InvalidInput(f"{what} takes {size / 2**30:.3g} GiB, more than {_MOST_BYTES / 2**30:g} GiB; take {remedy}")
 
 
 def make_measure(config: CommonConfig, manifold: AbstractManifold) -> ParticleMeasure:

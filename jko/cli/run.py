@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jko.cli import options as o
-from jko.cli.exits import EXIT_NUMERICAL, INTERRUPTED
+from jko.cli.exits import EXIT_NUMERICAL, INTERRUPTED, uninterrupted
 
 if TYPE_CHECKING:
     from jko.config import RunConfig
@@ -54,6 +54,9 @@ def _run(config: RunConfig, out: Path, as_json: bool, verbose: bool, quiet: bool
     config = problem.resolved(config, config.scheme.tau)
     manifold = problem.make_manifold(config.flow.manifold)
     measure = problem.make_measure(config, manifold)
+    problem.check_size(
+        config, config.scheme.tau, measure, config.solve.t1 / config.scheme.tau / config.solve.save_every
+    )
     heads = problem.make_heads(config, measure.d, config.solve.t1)
     flow = GradientFlow(AttentionEnergy(heads, config.flow.sign), problem.make_metric(config.flow.metric), manifold)
     tau = config.scheme.tau
@@ -61,7 +64,7 @@ def _run(config: RunConfig, out: Path, as_json: bool, verbose: bool, quiet: bool
         JKO(tau, minimizer=Anderson(config.scheme.rtol)) if config.scheme.name == "jko" else ExplicitEuler(tau)
     )
     folder = Folder.claim(out, "solution", config)
-    with screen.logging_to_stderr(verbose), threads_for(measure.n, heads.num_heads):
+    with folder.watched(), screen.logging_to_stderr(verbose), threads_for(measure.n, heads.num_heads):
         solution = solve(
             flow,
             measure,
@@ -73,10 +76,11 @@ def _run(config: RunConfig, out: Path, as_json: bool, verbose: bool, quiet: bool
             throw=False,
             config=config.model_dump(exclude_none=True),
         )
-        solution.save(folder.path)
-        files = save_figure(run_figure(solution), folder.path / "energy")
-        pictures = snapshot_figure({scheme.title: solution}, manifold=manifold, title=math_title(solution.title))
-        files += save_figure(pictures, folder.path / "snapshots")
+        with uninterrupted():
+            solution.save(folder.path)
+            files = save_figure(run_figure(solution), folder.path / "energy")
+            pictures = snapshot_figure({scheme.title: solution}, manifold=manifold, title=math_title(solution.title))
+            files += save_figure(pictures, folder.path / "snapshots")
     if as_json:
         print(json.dumps(read_json(folder.path / "summary.json"), indent=2, allow_nan=False))
     else:

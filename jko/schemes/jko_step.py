@@ -216,7 +216,7 @@ class JKO(AbstractScheme):
         if trial.evaluation is None:
             passes += 1
         new = flow.state_of(flow.fields(moved, fields.t, trial.evaluation))
-        if not all(math.isfinite(number) for number in new.columns.values()):
+        if not all(math.isfinite(new.columns[name]) for name in ("energy", "slope2", "dissipation")):
             detail = flow.explain_non_finite(moved, fields.t)
             numbers = {**common, "evaluations": passes, "certified": 0.0}
             failed_info = StepInfo(Status.NON_FINITE, numbers, displacement, largest, trial=moved, detail=detail)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
@@ -159,6 +160,8 @@ def test_a_flow_in_the_plane(jko_command):
         (("--out", "full"), "full is not empty and holds no comparison"),
         (("--out", "flat.npy"), "flat.npy is a file"),
         (("-d", "1"), "dimension must be at least 2"),
+        (("--tau", "1e-9"), "tau = 1e-09 needs 1e+09 steps to t1 = 1, more than 1e+07; take a larger tau"),
+        (("--dt", "1e-9"), "GiB, more than 4 GiB; take a larger dt"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(jko_command, arguments, message):
@@ -276,3 +279,61 @@ def test_a_signal_saves_what_is_complete(tmp_path, number, status):
     assert jko.load(folder / "unfinished").status is jko.Status.INTERRUPTED
     assert jko.load(folder / "weighted-jko").steps == 20
     assert json.loads((folder / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_an_interrupt_before_any_result_is_told_and_recorded(jko_command, monkeypatch):
+    def interrupted(*arguments, **keywords):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(diagnostics, "compare", interrupted)
+    status, out, err = jko_command("compare", *TINY)
+    assert (status, out) == (143, "")
+    assert err == "interrupted before anything was complete; jko-compare holds the configuration\n"
+    assert json.loads(Path("jko-compare/run.json").read_text())["status"] == "interrupted"
+
+
+def test_an_interrupt_before_the_folder_is_told(jko_command, monkeypatch):
+    monkeypatch.setattr(diagnostics, "common_intervals", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert jko_command("compare", *TINY) == (130, "", "interrupted before there was anything to save\n")
+    assert not Path("jko-compare").exists()
+
+
+def test_signals_while_saving_lose_nothing(jko_command, monkeypatch):
+    def save(self, *arguments, **keywords):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        return _save(self, *arguments, **keywords)
+
+    _save = jko.Solution.save
+    monkeypatch.setattr(jko.Solution, "save", save)
+    assert jko_command("compare", *TINY, "--metric", "weighted")[0] == 0
+    assert jko.load("jko-compare/weighted-jko").status.ok
+
+
+def test_a_second_signal_does_not_lose_what_the_first_one_keeps(jko_command, monkeypatch):
+    def compare(*arguments, **keywords):
+        result = _compare(*arguments, **keywords)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return replace(result, status=jko.Status.INTERRUPTED)
+
+    _compare = diagnostics.compare
+    monkeypatch.setattr(diagnostics, "compare", compare)
+    status, _, err = jko_command("compare", *TINY, "--metric", "weighted")
+    assert status == 130
+    assert err.endswith("interrupted; what is complete is saved in jko-compare\n")
+    assert jko.load("jko-compare/weighted-jko").status.ok
+
+
+def test_lack_of_memory_is_one_line(jko_command, monkeypatch):
+    def exhausted(*arguments, **keywords):
+        raise MemoryError("Unable to allocate 9 TiB")
+
+    monkeypatch.setattr(diagnostics, "compare", exhausted)
+    status, _, err = jko_command("compare", *TINY)
+    assert status == 2
+    assert err.startswith("error: out of memory; take fewer tokens")
+    assert err.count("\n") == 1
+    assert "9 TiB" in err
+    assert json.loads(Path("jko-compare/run.json").read_text())["status"] == "failed"
