@@ -66,8 +66,8 @@ def check_size(config: Any, tau: float, measure: ParticleMeasure, kept: float) -
     steps = t1 / tau
     if steps > _MOST_STEPS:
         raise InvalidInput(
-            f"tau = {tau:g} needs {steps:.3g} steps to t1 = {t1:g}, more than {_MOST_STEPS:.0e}; take a larger tau or a "
-            "smaller t1"
+            f"tau = {tau:g} needs {steps:.3g} steps to t1 = {t1:g}, more than {_MOST_STEPS:.0e}; take a larger tau "
+            "or a smaller t1"
         )
     if heads.dt is not None:
         _check_bytes(
