@@ -58,7 +58,11 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     failed = [check for check in comparison.checks if not check.held]
     held = len(comparison.checks) - len(failed)
     notes += [f"FAILED: {check.statement} ({check.detail})" for check in failed]
-    notes.append(f"{held} of {len(comparison.checks)} checked statements hold (listed in summary.json).")
+    notes.append(
+        f"{held} of {len(comparison.checks)} checked statements hold (listed in summary.json)."
+        if comparison.checks
+        else "No statement was checked: in no pair did both runs end well."
+    )
     found = ", ".join(f"{name} {number}" for name, number in versions().items())
     notes.append(f"Energy: {comparison.energy}. Versions: {found}.")
     return notes
@@ -95,7 +99,8 @@ def _rows(pair: Pair) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     common = (
         f"{pair.tau:g}",
-        f"{pair.supremum:.3e}",
+        # Over the times that a failed run reached, often the first alone, a distance would read as agreement.
+        f"{pair.supremum:.3e}" if pair.complete else "-",
         "" if pair.order is None else f"{pair.order:.2f}",
     )
     for name, run, shared in (("JKO", pair.jko, common), ("expl.", pair.explicit, ("", "", ""))):
@@ -105,8 +110,8 @@ def _rows(pair: Pair) -> list[tuple[str, ...]]:
                 *shared,
                 name if status.ok else f"{name} FAILED",
                 _number(run.largest_displacement, "{:.3f}"),
-                f"{run.motion_part:.4f}",
-                f"{run.time_part:.4f}",
+                f"{run.motion_part:.4f}" if status.ok else "-",
+                f"{run.time_part:.4f}" if status.ok else "-",
                 _number(run.worst_residual, "{:.1e}"),
                 _number(run.certified, "{:.1%}"),
                 _number(run.passes_per_step, "{:.2f}"),
@@ -122,29 +127,37 @@ def _number(value: float | None, form: str) -> str:
 
 def _run_notes(comparison: Comparison) -> list[str]:
     notes = []
+    failures: dict[str, list[str]] = {}
     for entry in comparison.metrics:
         for pair in entry.pairs:
             for run in (pair.jko, pair.explicit):
                 if not run.solution.status.ok:
-                    notes.append(f"{run.solution.title}, tau = {pair.tau:g}: {run.solution.failure}")
+                    failures.setdefault(str(run.solution.failure), []).append(
+                        f"{run.solution.title}, tau = {pair.tau:g}"
+                    )
             if pair.order is not None and not 0.9 <= pair.order <= 1.1:
                 size = _number(pair.jko.largest_displacement, "{:.2f}")
                 notes.append(
                     f"{entry.title}: the observed order {pair.order:.2f} at tau = {pair.tau:g} is not yet the "
                     f"asymptotic 1; particles move by up to {size} in one step."
                 )
-    return notes
+    total = 2 * sum(len(entry.pairs) for entry in comparison.metrics)
+    told = [
+        f"{'All runs' if len(runs) == total > 1 else '; '.join(runs)}: {failure}" for failure, runs in failures.items()
+    ]
+    return told + notes
 
 
 def _gap_notes(comparison: Comparison) -> list[str]:
     notes = []
-    if comparison.gaps:
+    failed = {entry.title for entry in comparison.metrics if not entry.finest.complete}
+    gaps = [gap for gap in comparison.gaps if not failed & {_metric(gap.first), _metric(gap.second)}]
+    if gaps:
         distances = "; ".join(
-            f"{gap.first.replace(', ', ' ')} to {gap.second.replace(', ', ' ')} {gap.supremum:.4f}"
-            for gap in comparison.gaps
+            f"{gap.first.replace(', ', ' ')} to {gap.second.replace(', ', ' ')} {gap.supremum:.4f}" for gap in gaps
         )
-        notes.append(f"Between metrics, sup W_2 at tau = {comparison.gaps[0].tau:g}: {distances}.")
-    crossing = [gap for gap in comparison.gaps if gap.second.startswith("explicit")]
+        notes.append(f"Between metrics, sup W_2 at tau = {gaps[0].tau:g}: {distances}.")
+    crossing = [gap for gap in gaps if gap.second.startswith("explicit")]
     weighted = [entry.finest for entry in comparison.metrics if isinstance(entry.metric, WeightedWasserstein)]
     if crossing and weighted and comparison.num_heads >= 2:
         gap, own = crossing[0].supremum, weighted[0].supremum
@@ -156,3 +169,8 @@ def _gap_notes(comparison: Comparison) -> list[str]:
             f"not the schemes; the covariance defect along JKO in W_{{m,2}} reaches {defect:.4f}."
         )
     return notes
+
+
+def _metric(run: str) -> str:
+    """The metric in the name of a run, "scheme, metric"."""
+    return run.partition(", ")[2]
