@@ -158,6 +158,9 @@ def _save(folder: Folder, comparison: Comparison, config: CompareConfig) -> tupl
                 manifold=manifold,
                 title=plotting.comparison_title(comparison, entry),
                 color=plotting.color_of(entry.title),
+                last_note=(
+                    f"$W_2$(JKO, explicit) = {float(entry.finest.distances[-1]):.2e}" if entry.finest.complete else ""
+                ),
             )
         for name, figure in figures.items():
             files += plotting.save_figure(figure, folder.path / name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
 from jko.diagnostics import Comparison, Gap, MetricComparison, Pair
@@ -11,9 +12,10 @@ from jko.plotting.style import GRAY, color_of, math_title, new_figure, scale_dis
 
 __all__ = ["comparison_title", "distance_figure", "energy_figure", "gap_figure"]
 
+_WIDE, _PALE, _THIN = 2.4, 0.45, 1.2
 _SCHEMES = (
-    Line2D([], [], color=GRAY, linestyle="-", linewidth=2.4, alpha=0.45, label="JKO"),
-    Line2D([], [], color=GRAY, linestyle="--", linewidth=1.2, label="explicit"),
+    Line2D([], [], color=GRAY, linestyle="-", linewidth=_WIDE, alpha=_PALE, label="JKO"),
+    Line2D([], [], color=GRAY, linestyle="--", linewidth=_THIN, label="explicit"),
 )
 _SAME_METRIC = "JKO – explicit, same metric"
 
@@ -45,10 +47,16 @@ def distance_figure(comparison: Comparison) -> Figure:
             markersize=6,
             label=math_title(entry.title) + _order(pairs[-1]),
         )
-    suprema = [pair.supremum for entry in comparison.metrics for pair in entry.pairs if pair.supremum > 0]
+    suprema = [
+        pair.supremum
+        for entry in comparison.metrics
+        for pair in entry.pairs
+        if pair.complete and pair.supremum > 0 and pair.tau == min(taus)
+    ]
     if taus and suprema:
         low, high = min(taus), max(taus)
-        anchor = 0.6 * min(suprema) / low
+        # Through the finest point of the lowest curve: its departure from slope 1 is what the eye then sees.
+        anchor = min(suprema) / low
         if low < high:
             axes.loglog([low, high], [anchor * low, anchor * high], ":", color=GRAY, label="slope 1")
         axes.xaxis.set_major_locator(FixedLocator(sorted(taus)))
@@ -57,7 +65,11 @@ def distance_figure(comparison: Comparison) -> Figure:
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(r"step size $\tau$")
     axes.set_ylabel(r"$\mathrm{sup}_t\ W_2$(JKO, explicit)")
-    axes.set_title(f"Distance between JKO and explicit Euler, sign = {comparison.sign:+d}", fontsize=11)
+    axes.set_title(
+        f"Distance between JKO and explicit Euler, sign = {comparison.sign:+d}\n"
+        f"n = {comparison.n}, H = {comparison.num_heads}, $t_1$ = {comparison.t1:g}",
+        fontsize=11,
+    )
     if taus:
         axes.legend(frameon=False)
     else:
@@ -74,18 +86,18 @@ def energy_figure(comparison: Comparison) -> Figure:
         for k, entry in enumerate(comparison.metrics):
             color = color_of(entry.title, k)
             jko, explicit = entry.finest.jko.solution.states, entry.finest.explicit.solution.states
-            axes.plot(jko.t, jko[column], "-", color=color, linewidth=2.4, alpha=0.45)
-            axes.plot(explicit.t, explicit[column], "--", color=color, linewidth=1.2)
+            axes.plot(jko.t, jko[column], "-", color=color, linewidth=_WIDE, alpha=_PALE)
+            axes.plot(explicit.t, explicit[column], "--", color=color, linewidth=_THIN)
         axes.set_xlabel("time $t$")
     energy, dissipation = panels
     energy.set_ylabel(f"energy ${'-' if comparison.sign < 0 else ''}E(u_t, t)$")
     dissipation.set_ylabel(r"dissipation $-\langle \nabla sE, v\rangle$ (energy / time)")
     scale_dissipation(dissipation, [entry.finest.jko.solution for entry in comparison.metrics])
     metrics = [
-        Line2D([], [], color=color_of(entry.title, k), linewidth=3, label=math_title(entry.title))
+        Patch(color=color_of(entry.title, k), label=math_title(entry.title))
         for k, entry in enumerate(comparison.metrics)
     ]
-    energy.legend(handles=[*metrics, *_SCHEMES], frameon=False, fontsize=9)
+    energy.legend(handles=[*metrics, *_SCHEMES], frameon=False, fontsize=9, handlelength=2.6)
     tau = min(entry.finest.tau for entry in comparison.metrics)
     figure.suptitle(
         f"Energy and dissipation, sign = {comparison.sign:+d}, H = {comparison.num_heads}, $\\tau$ = {tau:g}",

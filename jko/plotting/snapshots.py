@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 
 from jko.errors import InvalidInput
@@ -33,6 +34,7 @@ def snapshot_figure(
     title: str,
     fractions: tuple[float, ...] = (0.0, 0.25, 1.0),
     color: str = COLORS["W2"],
+    last_note: str = "",
 ) -> Figure:
     """Return one row of panels per solution, one column per fraction of the final time.
 
@@ -42,6 +44,7 @@ def snapshot_figure(
         title: title of the figure; it should say metric and sign.
         fractions: which of the saved times, as fractions of the time that was reached.
         color: of the particles.
+        last_note: below the panels of the last column, for instance the distance between the rows there.
 
     Raises:
         InvalidInput: when there is nothing to draw.
@@ -57,6 +60,13 @@ def snapshot_figure(
             k = int((solution.times - (start + fraction * (end - start))).abs().argmin())
             view.draw(axes, solution.points[k], color)
             axes.set_title(f"{name}, t = {float(solution.times[k]):.4g}", fontsize=10)
+        if last_note:
+            row[-1].text(0.5, -0.02, last_note, ha="center", va="top", fontsize=9, transform=row[-1].transAxes)
+    if view.wire or view.axes.shape[0] == 3:
+        figure.supxlabel("faint: far side", fontsize=9, color="0.35")
+    engine = figure.get_layout_engine()
+    if isinstance(engine, ConstrainedLayoutEngine):
+        engine.set(h_pad=0.12)
     figure.suptitle(title if not view.note else f"{title}\n{view.note}", fontsize=12)
     return figure
 

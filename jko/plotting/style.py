@@ -60,9 +60,20 @@ def scale_dissipation(axes: Axes, solutions: Sequence[Solution]) -> None:
     if min(float(column.min()) for column in columns) > 0:
         axes.set_yscale("log")
         return
-    threshold = 10.0 ** math.floor(math.log10(largest) - 2.5)
-    axes.set_yscale("symlog", linthresh=threshold)
+    exponent = math.floor(math.log10(largest) - 2.5)
+    axes.set_yscale("symlog", linthresh=10.0**exponent)
+    lowest = min(float(column.min()) for column in columns)
+    axes.set_yticks(_symlog_ticks(exponent, lowest, largest))
+    axes.set_ylabel(f"{axes.get_ylabel()}\nlinear between $\\pm 10^{{{exponent}}}$")
     axes.axhline(0.0, color=GRAY, linewidth=0.8)
+
+
+def _symlog_ticks(exponent: int, lowest: float, largest: float) -> list[float]:
+    """Powers of ten on both sides of 0: matplotlib's own choice leaves the short negative side bare."""
+    powers = [10.0**k for k in range(exponent, math.floor(math.log10(largest)) + 1)]
+    # At least one below 0, where something is.
+    negative = [-power for power in powers if power <= max(-lowest, powers[0])] if lowest < 0 else []
+    return [*reversed(negative), 0.0, *powers]
 
 
 def save_figure(figure: Figure, stem: str | Path, *, dpi: int = 130) -> list[str]:

@@ -152,3 +152,20 @@ def test_files_are_written_and_pyplot_knows_nothing(comparison, tmp_path):
 def test_nothing_to_draw_is_refused():
     with pytest.raises(jko.InvalidInput, match="at least one solution"):
         plotting.snapshot_figure({}, manifold=jko.Sphere(), title="t")
+
+
+@pytest.mark.parametrize(("lowest", "below"), [(-3.0, [-1.0, -0.1]), (-0.01, [-0.1])])
+def test_a_dissipation_of_both_signs_has_ticks_on_both_sides(lowest, below):
+    solution = _solution(3, jko.Sphere())
+    solution.states.dissipation[:] = torch.linspace(lowest, 90.0, len(solution.states.dissipation))
+    axes = plotting.run_figure(solution).axes[1]
+    assert [tick for tick in axes.get_yticks() if tick < 0] == below
+    assert r"linear between $\pm 10^{-1}$" in axes.get_ylabel()
+
+
+def test_snapshots_say_what_is_faint_and_how_far_the_rows_are_apart():
+    figure = plotting.snapshot_figure(
+        {"run": _solution(3, jko.Sphere())}, manifold=jko.Sphere(), title="t", last_note="apart"
+    )
+    assert figure.get_supxlabel() == "faint: far side"
+    assert [[text.get_text() for text in axes.texts] for axes in figure.axes] == [[], [], ["apart"]]
