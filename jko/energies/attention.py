@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -88,6 +89,26 @@ class AttentionEnergy(AbstractEnergy):
         ]
         stacked = torch.stack(energies).reshape(*_batch_shape(measure, D), -1)
         return head_average(stacked, self.heads.head_weights, axis=-1)
+
+    def log_value(self, measure: ParticleMeasure, t: float) -> Tensor:
+        """Return log E(u, t), shape (*batch,), float64: finite where E itself overflows; the sign is not applied.
+
+        The largest exponent M is taken out by one more coordinate: with x' = (x, 1) and D' = diag(D, -M) the exponents
+        are <x, D x> - M, so the same sums serve. Two passes.
+        """
+        D = self._matrices(measure.points, t)
+        rows = [self._log_energy(x, w, D_) for x, w, D_ in _batches(measure, D)]
+        return torch.stack(rows).reshape(_batch_shape(measure, D))
+
+    def _log_energy(self, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
+        massive = weights > 0
+        wide, masses = points[massive].to(_DOUBLE), weights[massive].to(_DOUBLE)
+        largest = self.reduction.largest_exponent(wide, D.to(_DOUBLE))
+        lifted = torch.cat([wide, torch.ones_like(wide[:, :1])], -1)
+        shifted = torch.nn.functional.pad(D.to(_DOUBLE), (0, 1, 0, 1))
+        shifted[..., -1, -1] = -largest
+        sums = self.reduction.exponential_sums(lifted, masses, shifted, first=False)
+        return largest + head_average(sums.mass @ masses, self.heads.head_weights, axis=-1).log() - math.log(2)
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
         D = self._matrices(measure.points, t)
