@@ -76,32 +76,23 @@ class Blocked(AbstractReduction):
 
     def cross_mass(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
         massive = weights != 0
-        points, weights = points[massive], weights[massive]
-        columns = D @ points.T
-        out = torch.zeros(D.shape[0], targets.shape[0], dtype=points.dtype, device=points.device)
-        edge = max(1, math.isqrt(_block_elements(self.block_bytes, points)))
-        for i in range(0, targets.shape[0], edge):
-            for j in range(0, points.shape[0], edge):
-                for h in range(D.shape[0]):
-                    kernel = (targets[i : i + edge] @ columns[h, :, j : j + edge]).exp_()
-                    out[h, i : i + edge] += kernel @ weights[j : j + edge]
-        return out
+        return self._one_sided(targets, points[massive], weights[massive], D, order=0)[:, 0]
 
     def cross_sums(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> PairSums:
         massive = weights != 0
         points, weights = points[..., massive, :], weights[massive]
-        out = self._one_sided(targets, points, weights, D)
+        out = self._one_sided(targets, points, weights, D, order=1)
         if torch.equal(D, D.mT):
             return _pair_sums(out, out, points.shape[-1])
-        return _pair_sums(out, self._one_sided(targets, points, weights, D.mT), points.shape[-1])
+        return _pair_sums(out, self._one_sided(targets, points, weights, D.mT, order=1), points.shape[-1])
 
-    def _one_sided(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
-        """Rows sum_j w_j [1, x_j] exp<z_i, D_h x_j>, shape (H, 1 + d, m)."""
+    def _one_sided(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor, *, order: int) -> Tensor:
+        """Rows sum_j w_j [1, x_j] exp<z_i, D_h x_j>, shape (H, 1 + d, m); order 0 the first row alone."""
         heads, m = D.shape[0], targets.shape[-2]
         rows = targets.expand(heads, m, targets.shape[-1])
-        columns, right = D @ points.mT, _right_factor(points, weights, heads, order=1)
+        columns, right = D @ points.mT, _right_factor(points, weights, heads, order=order)
         out = torch.empty(heads, right.shape[1], m, dtype=points.dtype, device=points.device)
-        edge = max(1, _block_elements(self.block_bytes, points) // (heads * points.shape[-2]))
+        edge = max(1, _block_elements(self.block_bytes, points) // max(1, heads * points.shape[-2]))
         for start in range(0, m, edge):
             i = slice(start, start + edge)
             kernel = torch.bmm(rows[:, i], columns).exp_()

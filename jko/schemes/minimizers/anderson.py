@@ -9,8 +9,15 @@ import torch
 from torch import Tensor
 
 from jko.checks import check_integer
-from jko.numerics import row_sum
-from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, check_rtol, default_rtol, judge
+from jko.schemes.minimizers.base import (
+    AbstractMinimizer,
+    Minimization,
+    Secants,
+    check_rtol,
+    default_rtol,
+    judge,
+    shortened,
+)
 from jko.schemes.minimizers.newton_blocks import newton_blocks
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
@@ -80,11 +87,11 @@ class Anderson(AbstractMinimizer):
         best, trial, passes, bad = origin, origin, 0, 0
         if guess is not None:
             # The old measure, which may be stationary itself, is not an answer to the question asked.
-            best = trial = problem.evaluate(_capped(guess, problem))
+            best = trial = problem.evaluate(shortened(guess, problem, _CAP))
             passes = 1
         image, defect = _mapped(problem, trial, blocks)
         while trial.finite and trial.residual > problem.rtol and passes < self.max_passes and bad < self.patience:
-            trial, passes = problem.evaluate(_capped(history.mixed(image, defect), problem)), passes + 1
+            trial, passes = problem.evaluate(shortened(history.mixed(image, defect), problem, _CAP)), passes + 1
             bad = bad + 1 if not trial.residual < 0.9 * best.residual else 0
             best = trial if trial.residual < best.residual else best
             if trial.finite:
@@ -194,10 +201,3 @@ def _secants(pairs: list[tuple[Tensor, Tensor]], tau: float) -> Secants | None:
     if not pairs:
         return None
     return Secants(torch.stack([pair[0] for pair in pairs], 1), torch.stack([pair[1] for pair in pairs], 1), tau)
-
-
-def _capped(xi: Tensor, problem: StepProblem) -> Tensor:
-    """Shorten displacements that would leave the ball in which the tangent cost is a distance."""
-    limit = _CAP * problem.manifold.injectivity_radius
-    length = row_sum(xi.square(), keepdim=True).sqrt()
-    return torch.where(length > limit, xi * (limit / length), xi)

@@ -15,7 +15,7 @@ from jko.numerics import row_sum
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
 
-__all__ = ["AbstractMinimizer", "Minimization", "Secants", "check_rtol", "default_rtol", "judge"]
+__all__ = ["AbstractMinimizer", "Minimization", "Secants", "check_rtol", "default_rtol", "judge", "shortened"]
 
 _CUT_FRACTION = 1.0 - 1e-6
 
@@ -115,3 +115,10 @@ def judge(problem: StepProblem, origin: Trial, trial: Trial) -> tuple[Status, st
         if rise > 32 * eps * (abs(old) + abs(new)):
             return Status.NO_DESCENT, f"objective rises by {rise:.3g} from {old:.6g}"
     return Status.SUCCESS, ""
+
+
+def shortened(xi: Tensor, problem: StepProblem, fraction: float) -> Tensor:
+    """Shorten displacements that would leave the ball of this fraction of the radius where the cost is a distance."""
+    limit = fraction * problem.manifold.injectivity_radius
+    length = row_sum(xi.square(), keepdim=True).sqrt()
+    return torch.where(length > limit, xi * (limit / length), xi)

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from jko.checks import check_integer
 from jko.errors import InvalidInput
-from jko.numerics import row_sum
-from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, check_rtol, judge
+from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, check_rtol, judge, shortened
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
 
@@ -79,7 +78,7 @@ class TorchOptimizer(AbstractMinimizer):
     ) -> Minimization:
         if guess is None and origin.residual <= problem.rtol:
             return Minimization(*_judged(problem, origin, origin, 0))
-        start = _shortened(problem.fixed_point(origin) if guess is None else guess, problem)
+        start = shortened(problem.fixed_point(origin) if guess is None else guess, problem, 0.5)
         chart = _Scaling.of(problem, origin, start)
         z = torch.nn.Parameter(chart.parameters(start), requires_grad=True)
         optimizer = self.factory([z], **self.options)
@@ -176,10 +175,3 @@ class _Scaling:
         own = (self.masses[:, 0] * trial.potential)[:, tracers].to(torch.float64).sum()
         moved = z[:, tracers].to(torch.float64).square().sum() / 2
         return value + float(own / self.unit**2 + moved)
-
-
-def _shortened(xi: Tensor, problem: StepProblem) -> Tensor:
-    """Start inside the ball in which the tangent cost is a distance."""
-    limit = 0.5 * problem.manifold.injectivity_radius
-    length = row_sum(xi.square(), keepdim=True).sqrt()
-    return torch.where(length > limit, xi * (limit / length), xi)
