@@ -24,6 +24,7 @@ from jko.solution import Solution
 from jko.status import Failure, Status
 from jko.stopping import Progressed
 from jko.storage import json_bytes
+from jko.trajectory import Trajectory
 
 __all__ = ["Save", "solve"]
 
@@ -56,6 +57,7 @@ def solve(
     stop: Sequence[Callable[[Progressed], bool]] | Callable[[Progressed], bool] = (),
     progress: AbstractProgress | None = None,
     max_steps: int | None = None,
+    guess: ParticleMeasure | None = None,
     throw: bool = True,
     config: dict[str, Any] | None = None,
 ) -> Solution:
@@ -72,6 +74,8 @@ def solve(
             `jko.Stationary`.
         progress: told after every step; None shows nothing.
         max_steps: limit on the number of steps; a run that needs more ends with status MAX_STEPS.
+        guess: where the minimizer of the first step starts. With a transport that allows it, the guess may have
+            another number of particles and other weights: all further measures then have its support size.
         throw: raise SolveFailed for a run that does not end well; its `.solution` is the partial one. False returns
             the partial solution instead.
         config: plain data kept with the solution and saved with it.
@@ -92,7 +96,7 @@ def solve(
     flow.check_times(times[0], times[-1])
     if isinstance(scheme, AbstractGridScheme):
         scheme.check_times(flow, times)
-    run = _Run(flow, scheme, times, save, [])
+    run = _Run(flow, scheme, times, save, guess, [])
     run.begin(measure)
     try:
         if progress is not None:
@@ -197,6 +201,7 @@ class _Run:
     scheme: AbstractScheme
     times: list[float]
     save: Save
+    guess: ParticleMeasure | None
     rows: list[_Row]
 
     def begin(self, measure: ParticleMeasure) -> None:
@@ -232,9 +237,9 @@ class _Run:
         last, t1 = self.rows[-1], self.times[k]
         # A full step keeps tau itself: the difference of two times would differ from it by rounding.
         tau, rest = self.scheme.tau, t1 - last.t
-        taken = self.scheme.step(
-            self.flow, last.measure, last.t, tau if abs(rest - tau) <= 1e-9 * tau else rest, last.state
-        )
+        full = abs(rest - tau) <= 1e-9 * tau
+        guess = self.guess if k == 1 else None
+        taken = self.scheme.step(self.flow, last.measure, last.t, tau if full else rest, last.state, guess)
         if taken.info.status.ok:
             self.rows.append(_Row.of(t1, taken.state, taken.info.columns, keep=k % self.save.every == 0))
             self.rows[-2] = replace(self.rows[-2], live=None)
@@ -249,8 +254,7 @@ class _Run:
         kept = [(row.t, row.kept) for row in self.rows[:-1] if row.kept is not None] + [(last.t, last.measure)]
         return Solution(
             times=torch.tensor([t for t, _ in kept], dtype=torch.float64),
-            points=torch.stack([measure.points for _, measure in kept]),
-            weights=last.measure.weights,
+            trajectory=Trajectory.of([measure for _, measure in kept]),
             records=Records.of([row.record for row in self.rows[1:]], [Status.SUCCESS] * (len(self.rows) - 1)),
             states=Records.of([row.state_columns for row in self.rows]),
             status=status,

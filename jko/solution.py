@@ -17,6 +17,7 @@ from jko.measure import ParticleMeasure
 from jko.records import Records
 from jko.status import Failure, Status
 from jko.storage import read_json, read_tensors, write_json, write_tensors
+from jko.trajectory import Trajectory
 
 __all__ = ["FORMAT_VERSION", "Solution", "load"]
 
@@ -30,8 +31,7 @@ class Solution:
 
     Attributes:
         times: the saved times, shape (S,), float64.
-        points: the saved particles, shape (S, n, d).
-        weights: particle weights, shape (n,).
+        trajectory: the saved clouds at these times.
         records: one row per step k = 1..K; state columns at (u^k, t_k), step columns of the step to it.
         states: the state columns in K + 1 rows, the initial state first.
         status: how the run ended.
@@ -41,8 +41,7 @@ class Solution:
     """
 
     times: Tensor
-    points: Tensor
-    weights: Tensor
+    trajectory: Trajectory
     records: Records
     states: Records
     status: Status
@@ -58,7 +57,7 @@ class Solution:
     def __repr__(self) -> str:
         """Say what ran, how far, and how it ended."""
         t0, t1 = float(self.states.t[0]), float(self.states.t[-1])
-        n, d = self.points.shape[-2:]
+        n, d = self.trajectory.sizes[-1], self.trajectory.points.shape[-1]
         return (
             f"Solution({self.title}: n={n}, d={d}, {self.steps} steps from t={t0:g} to t={t1:g}, "
             f"{len(self.times)} clouds kept, status={self.status.name})"
@@ -69,9 +68,27 @@ class Solution:
         """Number of completed steps."""
         return len(self.states.t) - 1
 
+    @property
+    def points(self) -> Tensor:
+        """The saved particles, shape (S, n, d).
+
+        Raises:
+            InvalidInput: when the run changed the number of particles; `measure(k)` gives each cloud.
+        """
+        return self.trajectory.stacked_points
+
+    @property
+    def weights(self) -> Tensor:
+        """The particle weights, shape (n,).
+
+        Raises:
+            InvalidInput: when the run changed the number of particles or their weights.
+        """
+        return self.trajectory.common_weights
+
     def measure(self, k: int) -> ParticleMeasure:
         """Return the k-th saved measure; negative k count from the end."""
-        return ParticleMeasure(self.points[k], self.weights)
+        return self.trajectory.measure(k)
 
     def summary(self) -> dict[str, Any]:
         """Return the run in a few numbers, as plain data."""
@@ -108,9 +125,10 @@ class Solution:
         write_tensors(path / "states.safetensors", self.states.numeric())
         write_tensors(
             path / "trajectory.safetensors",
-            {"times": self.times, "points": self.points, "weights": self.weights},
+            {"times": self.times, **self.trajectory.tensors()},
         )
-        write_tensors(path / "measure.safetensors", {"points": self.points[-1], "weights": self.weights})
+        last = self.measure(-1)
+        write_tensors(path / "measure.safetensors", {"points": last.points, "weights": last.weights})
         write_json(path / "summary.json", {**self.summary(), **(summary or {})})
         failure = self.failure
         write_json(
@@ -165,16 +183,16 @@ def load(folder: str | Path) -> Solution:
         raise RunFolderError(
             f"{path} has format {run.get('format')!r}; this version of jko reads format {FORMAT_VERSION}"
         )
-    records, states, trajectory = (
+    records, states, tensors = (
         read_tensors(path / f"{name}.safetensors") for name in ("records", "states", "trajectory")
     )
-    _check_files(path, run, records, states, trajectory)
+    trajectory = _trajectory(path, tensors)
+    _check_files(path, run, records, states)
     try:
         failure = run["failure"]
         return Solution(
-            times=trajectory["times"],
-            points=trajectory["points"],
-            weights=trajectory["weights"],
+            times=tensors["times"],
+            trajectory=trajectory,
             records=_table(records, [Status(name) for name in run["step_status"]]),
             states=_table(states, None),
             status=Status(run["status"]),
@@ -188,21 +206,22 @@ def load(folder: str | Path) -> Solution:
         raise RunFolderError(f"{path / 'run.json'} is incomplete: {error}") from error
 
 
-def _check_files(
-    path: Path,
-    run: dict[str, Any],
-    records: dict[str, Tensor],
-    states: dict[str, Tensor],
-    trajectory: dict[str, Tensor],
-) -> None:
+def _trajectory(path: Path, tensors: dict[str, Tensor]) -> Trajectory:
+    try:
+        trajectory = Trajectory.from_tensors(tensors)
+        if tensors["times"].shape != (len(trajectory.sizes),) or not trajectory.sizes:
+            raise ValueError(f"times {tuple(tensors['times'].shape)}")
+    except (KeyError, ValueError) as error:
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        raise RunFolderError(f"{path / 'trajectory.safetensors'} does not hold a run of jko: {shapes}") from error
+    return trajectory
+
+
+def _check_files(path: Path, run: dict[str, Any], records: dict[str, Tensor], states: dict[str, Tensor]) -> None:
     """Refuse files that are not of one run: a save into the folder of another run may have been interrupted."""
     steps = run.get("step_status")
     if not isinstance(steps, list):
         raise RunFolderError(f"{path / 'run.json'} is incomplete: no list 'step_status'")
-    shapes = {name: tuple(tensor.shape) for name, tensor in trajectory.items()}
-    times, points, weights = (shapes.get(name, ()) for name in ("times", "points", "weights"))
-    if len(times) != 1 or len(points) != 3 or times[0] == 0 or (*times, *weights) != points[:2]:
-        raise RunFolderError(f"{path / 'trajectory.safetensors'} does not hold a run of jko: {shapes}")
     for name, table, rows in (("records", records, len(steps)), ("states", states, len(steps) + 1)):
         lengths = {column: tuple(tensor.shape) for column, tensor in table.items()}
         if any(shape != (rows,) for shape in lengths.values()) or ("t" not in table and rows > 0):
