@@ -2,7 +2,8 @@
 
 from jko.metrics.base import AbstractMetric, Fields
 from jko.metrics.headwise import HeadwiseWasserstein
+from jko.metrics.mobility_field import MobilityField
 from jko.metrics.wasserstein import Wasserstein2
 from jko.metrics.weighted import WeightedWasserstein
 
-__all__ = ["AbstractMetric", "Fields", "HeadwiseWasserstein", "Wasserstein2", "WeightedWasserstein"]
+__all__ = ["AbstractMetric", "Fields", "HeadwiseWasserstein", "MobilityField", "Wasserstein2", "WeightedWasserstein"]
