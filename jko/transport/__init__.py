@@ -1,16 +1,28 @@
 """Couplings and their costs."""
 
-from jko.transport.base import AbstractTransport, CouplingCertificate, CouplingProblem
+from jko.transport.base import (
+    AbstractTransport,
+    Coupling,
+    CouplingCertificate,
+    CouplingProblem,
+    TransportProblem,
+    TransportSolution,
+)
+from jko.transport.cost import GroundCost
 from jko.transport.exact import ground_cost, optimal_cost, squared_wasserstein
 from jko.transport.matched import Matched
 from jko.transport.potential import PotentialTest, potential_test
 
 __all__ = [
     "AbstractTransport",
+    "Coupling",
     "CouplingCertificate",
     "CouplingProblem",
+    "GroundCost",
     "Matched",
     "PotentialTest",
+    "TransportProblem",
+    "TransportSolution",
     "ground_cost",
     "optimal_cost",
     "potential_test",

@@ -7,14 +7,22 @@ from typing import final
 
 import torch
 
-from jko.transport.base import AbstractTransport, CouplingCertificate, CouplingProblem
-from jko.transport.exact import ground_cost, optimal_cost
-from jko.transport.potential import potential_test
+from jko.errors import InvalidInput
+from jko.status import Status
+from jko.transport.base import (
+    AbstractTransport,
+    Coupling,
+    CouplingCertificate,
+    CouplingProblem,
+    TransportProblem,
+    TransportSolution,
+    normalized,
+)
+from jko.transport.certify import certify_identity
 
 __all__ = ["Matched"]
 
 _LARGEST_ASSIGNMENT = 1000
-_RELATIVE_EXCESS = 1e-9
 
 
 @final
@@ -28,14 +36,32 @@ class Matched(AbstractTransport):
     to 1000 particles decides whether the coupling is optimal all the same.
     """
 
+    @property
+    def title(self) -> str:
+        return "matched"
+
+    @property
+    def entropic(self) -> bool:
+        return False
+
+    @property
+    def symmetric(self) -> bool:
+        return False
+
+    def solve(self, problem: TransportProblem, start: TransportSolution | None = None) -> TransportSolution:
+        a, w = problem.source.weights, problem.target.weights
+        if a.shape != w.shape or not torch.equal(a, w):
+            raise InvalidInput(
+                f"Matched() sends particle i to particle i, so both measures need the same weights; got {a.shape[0]} "
+                f"and {w.shape[0]} particles"
+                + (" with different weights" if a.shape == w.shape else "")
+                + "; use ExactOT() or Sinkhorn(eps)"
+            )
+        every = torch.arange(a.shape[0], device=a.device)
+        cost = problem.cost()
+        value = float(normalized(w) @ cost.pairs(every, every))
+        gradient = cost.pair_gradients(every, every).to(problem.target.dtype)
+        return TransportSolution(problem, value, Status.SUCCESS, 0.0, 0, gradient, coupling=Coupling.identity(w))
+
     def certify(self, problem: CouplingProblem) -> CouplingCertificate:
-        test = potential_test(problem)
-        if test.passed:
-            return CouplingCertificate(True, test.largest_gain, True)
-        if problem.source.shape[0] > _LARGEST_ASSIGNMENT:
-            return CouplingCertificate(False, test.largest_gain, None)
-        cost = ground_cost(problem.source, problem.target, problem.manifold, problem.mobility)
-        identity = float(problem.weights.to("cpu", torch.float64) @ cost.diagonal())
-        best = optimal_cost(cost, problem.weights, problem.weights)
-        excess = max(0.0, identity - best) / identity if identity > 0 else 0.0
-        return CouplingCertificate(False, test.largest_gain, excess <= _RELATIVE_EXCESS, excess)
+        return certify_identity(problem, largest=_LARGEST_ASSIGNMENT)
