@@ -18,6 +18,7 @@ from jko.metrics import Fields
 from jko.numerics import row_sum
 from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
 from jko.schemes.checks import AbstractCheck, CheckResult, FinishedStep
+from jko.schemes.coupled import CoupledStep, check_coupled, check_guess
 from jko.schemes.inputs import check_step, start_state
 from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, Secants, TrustNewton
 from jko.schemes.objective import StepProblem, Trial
@@ -36,11 +37,13 @@ class JKO(AbstractScheme):
     head-wise metric minimizes per head and averages the displacements in the tangent spaces at u^{k-1}.
 
     Every step carries a certificate: `certified` is 1 when the relative first-order residual met the tolerance, the
-    objective did not rise, every displacement is short of the cut locus, and the potential test proved the coupling.
+    objective did not rise, every displacement is short of the cut locus, and the potential test proved the coupling;
+    an exact transport proves it by its own duals, and an entropic one certifies the entropic objective alone.
 
     Args:
         tau: step size, in units of time.
-        transport: the transport term.
+        transport: the transport term. `Matched()` is exact for equal weights and costs O(n d); `ExactOT()` finds the
+            coupling for unequal weights, or for the other support that a `guess` brings; `Sinkhorn(eps)` is entropic.
         minimizer: solves the step.
         fallback: takes over where the minimizer fails, judged by the minimizer's tolerance; None reports the failure
             instead.
@@ -74,6 +77,10 @@ class JKO(AbstractScheme):
             if not isinstance(value, kind):
                 hint = f"; write {value.__name__}()" if isinstance(value, type) else ""
                 raise InvalidInput(f"{name} must be an instance of {kind.__name__}, got {value!r}{hint}")
+        if checks and not isinstance(transport, Matched):
+            raise InvalidInput(
+                f"checks examine the identity coupling of Matched(); with {transport.title} leave checks empty"
+            )
         object.__setattr__(self, "tau", check_positive(tau, "tau"))
         object.__setattr__(self, "transport", transport)
         object.__setattr__(self, "minimizer", minimizer)
@@ -82,7 +89,7 @@ class JKO(AbstractScheme):
 
     @property
     def title(self) -> str:
-        return "JKO"
+        return "JKO" if isinstance(self.transport, Matched) else f"JKO ({self.transport.title})"
 
     def check(self, flow: AbstractFlow) -> None:
         if not isinstance(flow, GradientFlow):
@@ -90,6 +97,8 @@ class JKO(AbstractScheme):
                 f"a minimizing movement needs an energy and a metric, which {type(flow).__name__} does not have; use "
                 "an explicit scheme"
             )
+        if not isinstance(self.transport, Matched):
+            check_coupled(self.transport, flow)
 
     def start(self, flow: AbstractFlow, measure: ParticleMeasure, t: float) -> StepState:
         self.check(flow)
@@ -134,6 +143,8 @@ class JKO(AbstractScheme):
             detail = flow.explain_non_finite(measure, t + tau)
             info = StepInfo(Status.NON_FINITE, {**columns, "evaluations": passes}, origin.xi, 0.0, detail=detail)
             return Step(measure, info, state)
+        if not isinstance(self.transport, Matched):
+            return self._coupled(flow, fields, problem, guess, passes, columns, state)
         start = None if guess is None else _logarithm(flow, measure, guess, origin)
         found, spent = self._minimize(problem, origin, start, state.secants)
         return self._finish(flow, fields, problem, origin, found, passes + spent, columns, state)
@@ -159,6 +170,56 @@ class JKO(AbstractScheme):
             return problem, problem.from_heads(zero, y.expand_as(zero), heads)
         zero = torch.zeros_like(y)[None]
         return problem, problem.from_evaluation(zero, y[None], fields.evaluation)
+
+    def _coupled(
+        self,
+        flow: GradientFlow,
+        fields: Fields,
+        problem: StepProblem,
+        guess: ParticleMeasure | None,
+        passes: int,
+        columns: dict[str, float],
+        state: StepState,
+    ) -> Step:
+        """Take the step with the coupling left to the transport solver."""
+        setting = CoupledStep(
+            flow=flow,
+            fields=fields,
+            mobility=problem.mobility[0],
+            transport=self.transport,
+            tau=problem.tau,
+            rtol=problem.rtol,
+            minimize=lambda part, start, xi: self._minimize(part, start, xi, None),
+        )
+        found = setting.solve(check_guess(flow, fields.measure, guess))
+        certificate = None if found.coupling is None else setting.certify(found)
+        status, detail = found.status, _explained(flow, fields, found.detail)
+        new = state
+        if found.evaluation is not None:
+            new = StepState(flow, flow.state_of(flow.fields(found.measure, fields.t, found.evaluation)))
+            finite = all(math.isfinite(new.flow_state.columns[name]) for name in ("energy", "slope2", "dissipation"))
+            if status.ok and not finite:
+                status, detail = Status.NON_FINITE, flow.explain_non_finite(found.measure, fields.t)
+        largest = float(row_sum(found.xi.square()).amax().sqrt())
+        info = StepInfo(
+            status,
+            {
+                **columns,
+                "squared_distance": found.squared_distance,
+                "largest_displacement": largest,
+                "residual": found.residual,
+                "evaluations": passes + found.passes,
+                "certified": float(status.ok and (certificate is None or certificate.optimal is True)),
+                "couplings": found.rounds,
+                "marginal_error": found.marginal_error,
+            },
+            found.xi,
+            largest,
+            trial=None if status.ok else found.measure,
+            coupling=certificate,
+            detail=detail,
+        )
+        return Step(found.measure, info, new) if status.ok else Step(fields.measure, info, state)
 
     def _minimize(
         self, problem: StepProblem, origin: Trial, guess: Tensor | None, secants: Secants | None
