@@ -82,12 +82,14 @@ class Curve:
         x: abscissas.
         y: ordinates.
         reference: drawn as a thin guide (a bound or a theory) instead of measured points.
+        joined: whether a line joins the measured points; False for a cloud of them.
     """
 
     label: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     reference: bool = False
+    joined: bool = True
 
 
 @final
@@ -126,6 +128,8 @@ class Finding:
         verdict: computed from the measurements, see `decide`.
         explanation: why, in a sentence or two; for a failure the smallest counterexample in numbers.
         figure: what to draw.
+        expected: the verdict that theory predicts. Some statements of the paper fail for several heads; a run is in
+            order when every verdict is the expected one.
     """
 
     key: str
@@ -136,6 +140,12 @@ class Finding:
     verdict: Verdict
     explanation: str = ""
     figure: FindingFigure | None = None
+    expected: Verdict = Verdict.HOLDS
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the verdict is the one that theory predicts."""
+        return self.verdict is self.expected
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for `verify.json`, the figure left out."""
@@ -145,6 +155,8 @@ class Finding:
             "claim": self.claim,
             "tested": self.tested,
             "verdict": self.verdict.value,
+            "expected": self.expected.value,
+            "as_expected": self.as_expected,
             "explanation": self.explanation,
             "measurements": [measurement.as_data() for measurement in self.measurements],
         }
