@@ -3,5 +3,18 @@
 from jko.reductions.auto import Auto
 from jko.reductions.base import AbstractReduction, PairSums
 from jko.reductions.blocked import Blocked
+from jko.reductions.keops import KeOps
+from jko.reductions.keops_probe import KeOpsProbe, keops_available
+from jko.reductions.pairwise import AbstractPairs, pairs_by
 
-__all__ = ["AbstractReduction", "Auto", "Blocked", "PairSums"]
+__all__ = [
+    "AbstractPairs",
+    "AbstractReduction",
+    "Auto",
+    "Blocked",
+    "KeOps",
+    "KeOpsProbe",
+    "PairSums",
+    "keops_available",
+    "pairs_by",
+]

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar, final
+from typing import TypeVar, final
 
 import torch
 
@@ -175,11 +175,14 @@ def _one_build_at_a_time() -> Iterator[None]:
         yield
     finally:
         if handle is not None:
-            handle.close()
+            os.close(handle)
 
 
-def _locked(patience: float) -> IO[str] | None:
-    """Lock the folder of KeOps among processes and threads; None where that is impossible or takes too long."""
+def _locked(patience: float) -> int | None:
+    """Lock the folder of KeOps among processes and threads by a file descriptor.
+
+    None where that is impossible or takes too long.
+    """
     try:
         import fcntl
     except ImportError:
@@ -187,7 +190,7 @@ def _locked(patience: float) -> IO[str] | None:
     try:
         folder = _cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        handle = (folder / "jko.lock").open("w")
+        handle = os.open(folder / "jko.lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError:
         return None
     deadline = time.monotonic() + patience
@@ -201,11 +204,11 @@ def _locked(patience: float) -> IO[str] | None:
                 continue
         except OSError:
             pass
-        handle.close()
+        os.close(handle)
         return None
 
 
 @functools.cache
-def _hold_at_exit() -> IO[str] | None:
-    """Keep the lock until the process is gone: the cache keeps the handle."""
+def _hold_at_exit() -> int | None:
+    """Keep the lock until the process is gone and the descriptor with it."""
     return _locked(_LONGEST_EXIT)

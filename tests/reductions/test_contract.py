@@ -42,7 +42,8 @@ every_cloud = pytest.mark.parametrize("own", [False, True], ids=["shared", "own"
 def test_every_member_is_here() -> None:
     here = {type(member.values[0]).__name__ for member in MEMBERS}
     ours = [c for c in AbstractReduction.__subclasses__() if c.__module__.startswith("jko.")]
-    assert here == {c.__name__ for c in ours}
+    # Every shape costs KeOps a compilation: it has the few that matter in a file of its own.
+    assert here | {"KeOps"} == {c.__name__ for c in ours}
 
 
 def assert_sums(actual: PairSums, expected: dict[str, Tensor], tolerance: float) -> None:
