@@ -11,6 +11,7 @@ import typer
 from jko.cli.compare import compare
 from jko.cli.exits import EXIT_BAD_INPUT, INTERRUPTED, Interrupts
 from jko.cli.run import run
+from jko.cli.verify import verify
 from jko.errors import JKOError
 
 __all__ = ["app", "main"]
@@ -50,6 +51,7 @@ def _root(
 
 app.command()(compare)
 app.command()(run)
+app.command()(verify)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,5 +11,20 @@ from jko.verify.base import (
     Verdict,
     decide,
 )
+from jko.verify.suite import STATEMENTS, Report, select, verify
 
-__all__ = ["Curve", "Finding", "FindingFigure", "Measurement", "Relation", "Setting", "Statement", "Verdict", "decide"]
+__all__ = [
+    "STATEMENTS",
+    "Curve",
+    "Finding",
+    "FindingFigure",
+    "Measurement",
+    "Relation",
+    "Report",
+    "Setting",
+    "Statement",
+    "Verdict",
+    "decide",
+    "select",
+    "verify",
+]

@@ -147,6 +147,13 @@ class Finding:
         """Whether the verdict is the one that theory predicts."""
         return self.verdict is self.expected
 
+    @property
+    def main(self) -> Measurement | None:
+        """The measurement that a table shows: the first that did not pass, else the first with a reference."""
+        judged = [m for m in self.measurements if m.relation is not Relation.REPORTED]
+        failed = [m for m in judged if not m.passed]
+        return next(iter([*failed, *judged, *self.measurements]), None)
+
     def as_data(self) -> dict[str, Any]:
         """Return plain data for `verify.json`, the figure left out."""
         return {

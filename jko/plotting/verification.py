@@ -1,0 +1,81 @@
+"""The figure of a finding of a verification."""
+
+from __future__ import annotations
+
+import math
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jko.errors import InvalidInput
+from jko.plotting.style import COLORS, GRAY, new_figure, tidy
+from jko.verify import Curve, Finding, Verdict
+
+__all__ = ["finding_figure"]
+
+_PALETTE = (*COLORS.values(), "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = "osD^vP*X"
+_GUIDES = (":", "--", "-.", (0, (5, 1)), (0, (1, 1)))
+_VERDICT_COLORS = {
+    Verdict.HOLDS: "#00734F",
+    Verdict.RESTRICTED: "#A86400",
+    Verdict.FAILS: "#A61B00",
+    Verdict.NOT_APPLICABLE: GRAY,
+    Verdict.NOT_TESTABLE: GRAY,
+}
+# With more points than this a line is drawn without markers.
+_FEW = 25
+_LEGEND_INSIDE = 5
+
+
+def finding_figure(finding: Finding) -> Figure:
+    """Return the figure of a finding: measured numbers beside bounds and theory, and the verdict.
+
+    Raises:
+        InvalidInput: for a finding without anything to draw.
+    """
+    content = finding.figure
+    if content is None or not any(curve.x for curve in content.curves):
+        raise InvalidInput(f"the finding {finding.key!r} holds nothing to draw")
+    crowded = len(content.curves) > _LEGEND_INSIDE
+    figure = new_figure(8.2 if crowded else 6.4, 4.6)
+    axes = figure.subplots()
+    tidy(axes)
+    # Scales come first: what is drawn on them decides their limits.
+    if content.x_log:
+        axes.set_xscale("log")
+    if content.y_log:
+        axes.set_yscale("log", nonpositive="mask")
+    measured = [curve for curve in content.curves if not curve.reference]
+    guides = [curve for curve in content.curves if curve.reference]
+    for k, curve in enumerate(measured):
+        _draw(axes, curve, k)
+    for k, curve in enumerate(guides):
+        axes.plot(curve.x, curve.y, linestyle=_GUIDES[k % len(_GUIDES)], color=GRAY, linewidth=1.3, label=curve.label)
+    axes.set_xlabel(content.x_label)
+    axes.set_ylabel(content.y_label)
+    figure.suptitle(finding.statement, fontsize=13, fontweight="bold", x=0.02, ha="left")
+    axes.set_title(content.title, fontsize=11, loc="left")
+    figure.text(
+        0.98, 0.985, finding.verdict.value, ha="right", va="top", fontsize=10, color=_VERDICT_COLORS[finding.verdict]
+    )
+    if crowded:
+        figure.legend(loc="outside right center", frameon=False, fontsize=9)
+    else:
+        axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def _draw(axes: Axes, curve: Curve, position: int) -> None:
+    few = len(curve.x) <= _FEW
+    axes.plot(
+        curve.x,
+        [value if math.isfinite(value) else math.nan for value in curve.y],
+        linestyle="-" if curve.joined else "none",
+        linewidth=1.8,
+        marker=_MARKERS[position % len(_MARKERS)] if few or not curve.joined else None,
+        markersize=5.5 if few else 3.5,
+        alpha=0.9,
+        color=_PALETTE[position % len(_PALETTE)],
+        label=curve.label,
+    )
