@@ -60,6 +60,11 @@ class FunctionKernel(AbstractKernel):
         few = points[:_PROBES].detach()
         with torch.no_grad():
             values = self._values(*_pairs(few, few, torch.arange(len(few)) if self.diverges else None))
+        if not (self.diverges or bool(values.diagonal().isfinite().all())):
+            raise InvalidInput(
+                f"W(x, x) is {float(values.diagonal()[~values.diagonal().isfinite()][0])}: pass singular=True to leave "
+                "the pair of a particle with itself out"
+            )
         gap, size = (values - values.mT).abs(), values.abs().amax()
         if bool(gap.amax() > 1e3 * torch.finfo(points.dtype).eps * size):
             raise InvalidInput(
@@ -72,9 +77,9 @@ class FunctionKernel(AbstractKernel):
             with torch.no_grad():
                 return KernelSums(self._counted(self._values(*self._placed(targets, sources, own)), own) @ weights)
         with torch.inference_mode(False), torch.enable_grad():
-            z, x = (part.detach().clone() for part in (targets, sources))
+            z, x, w = (part.detach().clone() for part in (targets, sources, weights))
             z.requires_grad_()
-            value, gradient = self._value_and_gradient(z, x, weights, own, graph=order == 2)
+            value, gradient = self._value_and_gradient(z, x, w, own, graph=order == 2)
             known = order == 2 and (self.first is None or gradient.requires_grad)
             curvature = _rows_of_hessian(gradient, z) if known else None
         return KernelSums(value.detach(), gradient.detach(), curvature)
@@ -90,17 +95,17 @@ class FunctionKernel(AbstractKernel):
     ) -> Tensor:
         # d/ds grad_z W(z + s u, x + s v) = grad_z (<grad_1 W, u> + <grad_2 W, v>).
         with torch.inference_mode(False), torch.enable_grad():
-            z = targets.detach().clone().requires_grad_()
-            x = sources.detach().clone().requires_grad_()
+            z, x = (part.detach().clone().requires_grad_() for part in (targets, sources))
+            w, u, v = (part.detach().clone() for part in (weights, moving_targets, moving_sources))
             at, to = self._placed(z, x, own)
             if self.first is None:
-                total = (self._counted(self._values(at, to), own) @ weights).sum()
+                total = (self._counted(self._values(at, to), own) @ w).sum()
                 slopes = torch.autograd.grad(total, (z, x), create_graph=True, materialize_grads=True)
-                rate = (slopes[0] * moving_targets).sum() + (slopes[1] * moving_sources).sum()
+                rate = (slopes[0] * u).sum() + (slopes[1] * v).sum()
             else:
-                forward = (self._gradients(self.first, at, to) * moving_targets[:, None]).sum(-1)
-                backward = (self._gradients(self.first, to, at) * moving_sources[None]).sum(-1)
-                rate = (self._counted(forward + backward, own) @ weights).sum()
+                forward = (self._gradients(self.first, at, to) * u[:, None]).sum(-1)
+                backward = (self._gradients(self.first, to, at) * v).sum(-1)
+                rate = (self._counted(forward + backward, own) @ w).sum()
             if not rate.requires_grad:
                 if self.first is not None:
                     raise InvalidInput(
