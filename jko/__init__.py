@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from jko.driver import Save as Save
     from jko.driver import solve as solve
     from jko.energies import AttentionEnergy as AttentionEnergy
+    from jko.energies import FunctionEnergy as FunctionEnergy
+    from jko.energies import InteractionEnergy as InteractionEnergy
+    from jko.energies import PotentialEnergy as PotentialEnergy
     from jko.energies import Scaled as Scaled
     from jko.energies import Sum as Sum
     from jko.errors import InvalidInput as InvalidInput
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
     from jko.heads import TabulatedHeads as TabulatedHeads
     from jko.initial import initial_heads as initial_heads
     from jko.initial import initial_tokens as initial_tokens
+    from jko.kernels import FunctionKernel as FunctionKernel
+    from jko.kernels import GaussianKernel as GaussianKernel
+    from jko.kernels import LogarithmicKernel as LogarithmicKernel
+    from jko.kernels import PowerKernel as PowerKernel
     from jko.manifolds import Euclidean as Euclidean
     from jko.manifolds import Sphere as Sphere
     from jko.measure import ParticleMeasure as ParticleMeasure
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
     from jko.metrics import WeightedWasserstein as WeightedWasserstein
     from jko.reductions import Auto as Auto
     from jko.reductions import Blocked as Blocked
+    from jko.reductions import KeOps as KeOps
     from jko.schemes import JKO as JKO
     from jko.schemes import RK4 as RK4
     from jko.schemes import Anderson as Anderson
@@ -70,18 +78,26 @@ _HOME: dict[str, str] = {
     "ExplicitEuler": "schemes",
     "ExponentialEuler": "schemes",
     "Failure": "status",
+    "FunctionEnergy": "energies",
+    "FunctionKernel": "kernels",
+    "GaussianKernel": "kernels",
     "GradientFlow": "flows",
     "HeadwiseWasserstein": "metrics",
+    "InteractionEnergy": "energies",
     "InvalidInput": "errors",
     "ItoHeads": "heads",
     "JKO": "schemes",
     "JKOError": "errors",
+    "KeOps": "reductions",
     "LocalMinimality": "schemes",
+    "LogarithmicKernel": "kernels",
     "Matched": "transport",
     "MissingDependency": "errors",
     "OrnsteinUhlenbeckHeads": "heads",
     "OscillatingHeads": "heads",
     "ParticleMeasure": "measure",
+    "PotentialEnergy": "energies",
+    "PowerKernel": "kernels",
     "RK4": "schemes",
     "ResumeMismatch": "errors",
     "RunFolderError": "errors",
