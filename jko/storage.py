@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import math
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_bytes
 from safetensors.torch import save as save_bytes
@@ -16,7 +20,19 @@ from torch import Tensor
 
 from jko.errors import InvalidInput, RunFolderError
 
-__all__ = ["json_bytes", "read_json", "read_tensors", "write_bytes", "write_json", "write_tensors"]
+__all__ = [
+    "json_bytes",
+    "read_about",
+    "read_described",
+    "read_json",
+    "read_tensors",
+    "write_bytes",
+    "write_described",
+    "write_json",
+    "write_tensors",
+]
+
+_ABOUT, _DIGEST = "jko", "digest"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -35,6 +51,7 @@ def write_bytes(path: Path, data: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, path)
+            _sync_folder(path.parent)
         except BaseException:
             name.unlink(missing_ok=True)
             raise
@@ -90,6 +107,77 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise RunFolderError(f"{path} does not exist; is this a run folder?") from None
     except (OSError, SafetensorError, ValueError) as error:
         raise RunFolderError(f"{path} is not a complete safetensors file: {error}") from error
+
+
+def write_described(path: Path, tensors: Mapping[str, Tensor], about: dict[str, Any]) -> None:
+    """Write named tensors and plain data about them in one safetensors file, with a digest of both."""
+    plain = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(_strict(about), allow_nan=False)
+    write_bytes(path, save_bytes(plain, metadata={_ABOUT: text, _DIGEST: _digest(plain, text)}))
+
+
+def read_described(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `write_described` wrote.
+
+    Raises:
+        RunFolderError: naming the file when it is missing, truncated, changed, or of another format.
+    """
+    about, digest = _header(path)
+    tensors = read_tensors(path)
+    if _digest(tensors, about) != digest:
+        raise RunFolderError(f"{path} is damaged: its content does not have the digest that was written with it")
+    return tensors, json.loads(about)
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """Read the plain data of such a file alone; the tensors are looked at by their length only.
+
+    Raises:
+        RunFolderError: as `read_described`, except for content that was changed in place.
+    """
+    return dict(json.loads(_header(path)[0]))
+
+
+def _header(path: Path) -> tuple[str, str]:
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            length = path.stat().st_size
+            if not 0 < size <= length - 8:
+                raise ValueError("its header is cut off")
+            header = json.loads(file.read(size))
+        about, digest = header["__metadata__"][_ABOUT], header["__metadata__"][_DIGEST]
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        if not isinstance(json.loads(about), dict):
+            raise ValueError("its description is no table")
+        if length != 8 + size + max(ends, default=0):
+            raise ValueError(f"it has {length} bytes, and {8 + size + max(ends, default=0)} were written")
+    except FileNotFoundError:
+        raise RunFolderError(f"{path} does not exist; is this a run folder?") from None
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise RunFolderError(f"{path} is no complete file of a run of jko: {error}") from error
+    return str(about), str(digest)
+
+
+def _digest(tensors: Mapping[str, Tensor], about: str) -> str:
+    digest = hashlib.blake2b(about.encode(), digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _sync_folder(path: Path) -> None:
+    """Make the new name survive a power failure, where the system can."""
+    if os.name != "posix":
+        return
+    number = os.open(path, os.O_RDONLY)
+    try:
+        # Some network file systems refuse it; the file itself has been written.
+        with contextlib.suppress(OSError):
+            os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def _strict(content: Any) -> Any:

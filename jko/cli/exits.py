@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, final
+
+from jko.signals import uninterrupted
 
 __all__ = ["EXIT_BAD_INPUT", "EXIT_NUMERICAL", "EXIT_STATEMENT", "INTERRUPTED", "Interrupts", "uninterrupted"]
 
@@ -57,17 +57,3 @@ class Interrupts:
         if len(self.seen) == 2:
             # Not print: the signal may have come in the middle of one.
             os.write(2, b"already interrupted: saving what is complete (SIGQUIT, Ctrl-\\, ends at once)\n")
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ignore SIGINT and SIGTERM: half of a result is worse than a second of waiting."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    old = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
