@@ -62,7 +62,7 @@ class AbstractPlainEnergy(AbstractEnergy):
 def for_each(measure: ParticleMeasure, call: Callable[[Tensor, Tensor, tuple[int, ...]], Tensor]) -> Tensor:
     """Return `call(points, weights, index)` of each member of a batch, stacked like the batch."""
     rows = [call(*member) for member in _members(measure)]
-    return torch.stack(rows).reshape(*measure.batch_shape, *rows[0].shape)
+    return torch.stack(rows).reshape((*measure.batch_shape, *rows[0].shape))
 
 
 def stacked(measure: ParticleMeasure, evaluate: Callable[[Tensor, Tensor], Evaluation]) -> Evaluation:
@@ -72,7 +72,7 @@ def stacked(measure: ParticleMeasure, evaluate: Callable[[Tensor, Tensor], Evalu
         return parts[0]
 
     def joined(rows: list[Tensor]) -> Tensor:
-        return torch.stack(rows).reshape(*measure.batch_shape, *rows[0].shape)
+        return torch.stack(rows).reshape((*measure.batch_shape, *rows[0].shape))
 
     curvatures = [part.curvature for part in parts if part.curvature is not None]
     return Evaluation(
