@@ -11,6 +11,9 @@ from jko.verify.base import (
     Verdict,
     decide,
 )
+from jko.verify.continuity import weak_form
+from jko.verify.movement import existence
+from jko.verify.probes import Probe, default_probes
 from jko.verify.suite import STATEMENTS, Report, select, verify
 
 __all__ = [
@@ -19,12 +22,16 @@ __all__ = [
     "Finding",
     "FindingFigure",
     "Measurement",
+    "Probe",
     "Relation",
     "Report",
     "Setting",
     "Statement",
     "Verdict",
     "decide",
+    "default_probes",
+    "existence",
     "select",
     "verify",
+    "weak_form",
 ]

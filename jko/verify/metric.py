@@ -221,7 +221,7 @@ def metric_derivative(setting: Setting) -> tuple[Finding, ...]:
                 Measurement(f"order in h, {name}", fit_order(gaps, errors).last, 2.0, Relation.EQUAL, 0.1),
             ]
             curves.append(Curve(name, gaps, tuple(errors)))
-    guide = tuple(curves[0].y[-1] * (h / gaps[-1]) ** 2 for h in gaps)
+    guide = tuple(0.6 * min(curve.y[-1] for curve in curves) * (h / gaps[-1]) ** 2 for h in gaps)
     return (
         Finding(
             key="metric-speed",

@@ -11,12 +11,17 @@ from typing import Any, final
 from jko.errors import InvalidInput, JKOError, SolveFailed
 from jko.solution import versions
 from jko.status import Status
-from jko.verify import metric
+from jko.verify import construction, continuity, metric, minimizers
 from jko.verify.base import Finding, Setting, Statement, Verdict
 
 __all__ = ["STATEMENTS", "Report", "select", "verify"]
 
-STATEMENTS: tuple[Statement, ...] = (*metric.STATEMENTS,)
+STATEMENTS: tuple[Statement, ...] = (
+    *metric.STATEMENTS,
+    *minimizers.STATEMENTS,
+    *construction.STATEMENTS,
+    *continuity.STATEMENTS,
+)
 
 
 @final
