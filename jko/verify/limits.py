@@ -218,8 +218,8 @@ def weighted_limit(setting: Setting) -> tuple[Finding, ...]:
             several,
             "JKO in $W_{m,2}$ against the transformer, several heads",
             "The steps converge, with order 1, to the flow of v_B = -(1/b) mean_h DK_h. Its distance to the "
-            f"transformer is {several[0].gap:.4f} ({several[0].name}), the effect of the covariance over heads of 1/m_h and DK_h, "
-            "and the extrapolated runs stay exactly that far away.",
+            f"transformer is {several[0].gap:.4f} ({several[0].name}), the effect of the covariance over heads of "
+            "1/m_h and DK_h, and the extrapolated runs stay exactly that far away.",
         ),
     )
 
