@@ -1,49 +1,50 @@
-"""The driver: one loop for explicit schemes and minimizing movements alike."""
+"""The driver: one loop for explicit schemes and minimizing movements alike, begun or continued."""
 
 from __future__ import annotations
 
 import copy
+import json
 import logging
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any
 
 import torch
 
 from jko.checks import check_integer
-from jko.errors import InvalidInput, SolveFailed
+from jko.errors import InvalidInput, ResumeMismatch, RunFolderError, SolveFailed
 from jko.flows import AbstractFlow
 from jko.grid import time_grid
 from jko.measure import ParticleMeasure
 from jko.progress import AbstractProgress
 from jko.records import Records
-from jko.schemes import AbstractGridScheme, AbstractScheme, StepInfo, StepState
-from jko.solution import Solution
+from jko.runs import (
+    CHUNKED,
+    Checkpoint,
+    Restored,
+    Run,
+    RunFolder,
+    RunWriter,
+    Save,
+    compare_config,
+    compare_setups,
+    describe,
+    locked,
+    restore,
+)
+from jko.schemes import AbstractGridScheme, AbstractScheme
+from jko.solution import Solution, load, versions
 from jko.status import Failure, Status
 from jko.stopping import Progressed
-from jko.storage import json_bytes
+from jko.storage import json_bytes, write_json
 from jko.trajectory import Trajectory
 
-__all__ = ["Save", "solve"]
+__all__ = ["Checkpoint", "Save", "resume", "solve"]
 
 _log = logging.getLogger("jko")
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Save:
-    """Which particle clouds a run keeps; the records are complete whatever is kept.
-
-    Args:
-        every: keep the initial cloud, every `every`-th step, and the last one.
-    """
-
-    every: int = 1
-
-    def __post_init__(self) -> None:
-        check_integer(self.every, "every", least=1)
+_runs_log = logging.getLogger("jko.runs")
 
 
 def solve(
@@ -56,6 +57,7 @@ def solve(
     save: Save | None = None,
     stop: Sequence[Callable[[Progressed], bool]] | Callable[[Progressed], bool] = (),
     progress: AbstractProgress | None = None,
+    checkpoint: Checkpoint | None = None,
     max_steps: int | None = None,
     guess: ParticleMeasure | None = None,
     throw: bool = True,
@@ -73,6 +75,8 @@ def solve(
         stop: conditions that end the run early with status STOPPED: functions of `Progressed`, such as
             `jko.Stationary`.
         progress: told after every step; None shows nothing.
+        checkpoint: a folder to write to while the run goes on, so that it can be continued however it ends, see
+            `resume`. The clouds that were written leave the memory until the end.
         max_steps: limit on the number of steps; a run that needs more ends with status MAX_STEPS.
         guess: where the minimizer of the first step starts. With a transport that allows it, the guess may have
             another number of particles and other weights: all further measures then have its support size.
@@ -86,33 +90,96 @@ def solve(
 
     Raises:
         InvalidInput: for bad input, before any work.
+        RunFolderError: for a folder that holds a run already, or cannot be written.
         SolveFailed: see `throw`.
     """
     _check(flow, measure, scheme, max_steps)
     save = Save() if save is None else save
-    _check_parts(save, progress, config)
+    _check_parts(save, progress, checkpoint, config)
     stops = _conditions(stop)
-    times = time_grid(t0, t1, scheme.tau)
-    flow.check_times(times[0], times[-1])
-    if isinstance(scheme, AbstractGridScheme):
-        scheme.check_times(flow, times)
-    run = _Run(flow, scheme, times, save, guess, [])
-    run.begin(measure)
-    try:
-        if progress is not None:
-            progress.start(len(times) - 1, f"{scheme.title}, {flow.title}")
-        status, failure = run.loop(stops, progress, max_steps)
-    except KeyboardInterrupt:
-        status, failure = run.failed(Status.INTERRUPTED, "")
-    finally:
-        if progress is not None:
-            progress.close()
-    solution = run.solution(status, failure, copy.deepcopy(config or {}))
-    if failure is not None:
-        _log.warning("%s, %s: %s", scheme.title, flow.title, failure)
-        if throw:
-            raise SolveFailed(str(failure), solution=solution, status=status)
-    return solution
+    times = _grid(t0, t1, flow, scheme)
+    asked = save.steps(times, scheme.tau)
+    with nullcontext() if checkpoint is None else locked(checkpoint.folder):
+        writer = None
+        if checkpoint is not None:
+            run_file = _described(flow, measure, scheme, times, save, checkpoint, config or {})
+            writer = RunWriter(_vacant(checkpoint), checkpoint, run_file, guess)
+        run = Run(flow, scheme, times, save, asked, guess, [], writer)
+        run.begin(0, times[0], scheme.start(flow, measure, times[0]))
+        if writer is not None:
+            writer.begin()
+        status, failure = run.drive(stops, progress, max_steps)
+        solution = _solution(run, status, failure, copy.deepcopy(config or {}))
+    return _handed_over(solution, throw)
+
+
+def resume(
+    folder: str | Path | Checkpoint,
+    flow: AbstractFlow,
+    scheme: AbstractScheme,
+    *,
+    t1: float | None = None,
+    stop: Sequence[Callable[[Progressed], bool]] | Callable[[Progressed], bool] = (),
+    progress: AbstractProgress | None = None,
+    max_steps: int | None = None,
+    throw: bool = True,
+    config: dict[str, Any] | None = None,
+) -> Solution:
+    """Continue a run that `solve(..., checkpoint=...)` began, bit for bit as if it had never been cut short.
+
+    The run goes on from its newest whole checkpoint; a file that is truncated, or of another run, is named in the log
+    and the one before it serves. A run that reached t1 is returned as it is. Stop conditions are asked anew: what one
+    of them remembered is not in the folder. The number of threads is recorded, and another one warns in the log, since
+    sums may then differ in their last bit.
+
+    Args:
+        folder: the run folder, or `Checkpoint(folder, ...)` to write it at other intervals than before.
+        flow: the same flow as before.
+        scheme: the same scheme as before.
+        t1: final time, at least that of the run; None means the same.
+        stop: as in `solve`.
+        progress: as in `solve`.
+        max_steps: limit on the number of FURTHER steps.
+        throw: as in `solve`.
+        config: plain data as given to `solve`; compared with what the run was begun with, and refused where it differs
+            in anything but entries called t1. None compares nothing.
+
+    Returns:
+        The whole solution, from t0 on.
+
+    Raises:
+        ResumeMismatch: naming what differs from the run in the folder, with the old and the new value.
+        RunFolderError: for a folder that holds no such run, or that another process writes to.
+        InvalidInput: for bad input, before any work.
+        SolveFailed: as in `solve`.
+    """
+    options = folder if isinstance(folder, Checkpoint) else None
+    path = options.folder if options is not None else Path(folder)  # type: ignore[arg-type]
+    stops = _conditions(stop)
+    _check_kinds(((flow, AbstractFlow, "flow"), (scheme, AbstractScheme, "scheme")))
+    _check_parts(Save(), progress, options, config)
+    place = RunFolder(path)
+    run_file = place.read()
+    with locked(path):
+        run_file = place.read()
+        end = _compared(run_file, flow, scheme, t1, config)
+        if run_file["status"] == Status.SUCCESS.value and end == run_file["t1"]:
+            return load(path)
+        times = _grid(run_file["t0"], end, flow, scheme)
+        restored = restore(place, run_file["run"], flow, lambda k, t: k < len(times) and times[k] == t)
+        _check_flow(flow, restored)
+        save = Save(**run_file["save"])
+        run_file |= {"status": "running", "failure": None, "t1": end, "threads": _threads(run_file)}
+        run_file["config"] = run_file["config"] if config is None else config
+        run_file["resumed"] = [*run_file.get("resumed", []), restored.step]
+        options = Checkpoint(path, **run_file["checkpoint"]) if options is None else options
+        writer = RunWriter(place, options, run_file, restored.guess)
+        writer.resume(restored.step)
+        run = Run(flow, scheme, times, save, save.steps(times, scheme.tau), restored.guess, [], writer)
+        run.begin(restored.step, restored.t, restored.state)
+        status, failure = run.drive(stops, progress, max_steps)
+        solution = _solution(run, status, failure, dict(run_file["config"]))
+    return _handed_over(solution, throw)
 
 
 def _check(
@@ -121,13 +188,9 @@ def _check(
     scheme: AbstractScheme,
     max_steps: int | None,
 ) -> None:
-    for value, kind, name in (
-        (flow, AbstractFlow, "flow"),
-        (measure, ParticleMeasure, "measure"),
-        (scheme, AbstractScheme, "scheme"),
-    ):
-        if not isinstance(value, kind):
-            raise InvalidInput(f"{name} must be an instance of {kind.__name__}, got {type(value).__name__}")
+    _check_kinds(
+        ((flow, AbstractFlow, "flow"), (measure, ParticleMeasure, "measure"), (scheme, AbstractScheme, "scheme"))
+    )
     if measure.batch_shape:
         raise InvalidInput(
             f"solve takes one measure, got a batch of shape {tuple(measure.batch_shape)}; loop over its members"
@@ -138,11 +201,21 @@ def _check(
     scheme.check(flow)
 
 
-def _check_parts(save: Save, progress: AbstractProgress | None, config: dict[str, Any] | None) -> None:
+def _check_kinds(values: Sequence[tuple[Any, type, str]]) -> None:
+    for value, kind, name in values:
+        if not isinstance(value, kind):
+            raise InvalidInput(f"{name} must be an instance of {kind.__name__}, got {type(value).__name__}")
+
+
+def _check_parts(
+    save: Save, progress: AbstractProgress | None, checkpoint: Checkpoint | None, config: dict[str, Any] | None
+) -> None:
     if not isinstance(save, Save):
         raise InvalidInput(f"save must be Save(every=...), got {save!r}")
     if progress is not None and not isinstance(progress, AbstractProgress):
         raise InvalidInput(f"progress must be an instance of AbstractProgress, got {progress!r}")
+    if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+        raise InvalidInput(f"checkpoint must be Checkpoint(folder, ...), got {checkpoint!r}")
     if config is not None:
         if not isinstance(config, dict):
             raise InvalidInput(f"config must be a dictionary of plain data, got {type(config).__name__}")
@@ -157,108 +230,145 @@ def _conditions(stop: Any) -> tuple[Callable[[Progressed], bool], ...]:
     return conditions
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Row:
-    """One state of a run and the step that led to it.
-
-    `step_columns` is empty for the initial state; `live` is what the next step needs, None in older rows; `kept` is
-    the cloud where the run keeps it.
-    """
-
-    t: float
-    state_columns: Mapping[str, float]
-    step_columns: Mapping[str, float]
-    live: StepState | None
-    kept: ParticleMeasure | None
-
-    @staticmethod
-    def of(t: float, state: StepState, step_columns: Mapping[str, float], *, keep: bool) -> _Row:
-        flow_state = state.flow_state
-        kept = flow_state.measure if keep else None
-        return _Row(t, {"t": t, **flow_state.columns}, step_columns, state.at(t), kept)
-
-    @property
-    def state(self) -> StepState:
-        assert self.live is not None, "only the newest row is live"
-        return self.live
-
-    @property
-    def measure(self) -> ParticleMeasure:
-        return self.state.flow_state.measure
-
-    @property
-    def record(self) -> dict[str, float]:
-        return {**self.state_columns, **self.step_columns}
+def _grid(t0: float, t1: float, flow: AbstractFlow, scheme: AbstractScheme) -> list[float]:
+    """The times of the steps, which flow and scheme accept."""
+    times = time_grid(t0, t1, scheme.tau)
+    flow.check_times(times[0], times[-1])
+    if isinstance(scheme, AbstractGridScheme):
+        scheme.check_times(flow, times)
+    return times
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Run:
-    """A run in progress: a row is appended whole or not at all, so an interrupt leaves only complete steps."""
-
-    flow: AbstractFlow
-    scheme: AbstractScheme
-    times: list[float]
-    save: Save
-    guess: ParticleMeasure | None
-    rows: list[_Row]
-
-    def begin(self, measure: ParticleMeasure) -> None:
-        state = self.scheme.start(self.flow, measure, self.times[0])
-        self.rows.append(_Row.of(self.times[0], state, {}, keep=True))
-
-    def loop(
-        self,
-        stops: tuple[Callable[[Progressed], bool], ...],
-        progress: AbstractProgress | None,
-        max_steps: int | None,
-    ) -> tuple[Status, Failure | None]:
-        first = self.rows[0]
-        if not all(math.isfinite(value) for value in first.state_columns.values()):
-            detail = self.flow.explain_non_finite(first.measure, first.t)
-            return Status.NON_FINITE, Failure(Status.NON_FINITE, 0, first.t, detail)
-        for k in range(1, len(self.times)):
-            if max_steps is not None and k > max_steps:
-                return self.failed(Status.MAX_STEPS, f"max_steps = {max_steps}")
-            info = self._advance(k)
-            if not info.status.ok:
-                return self.failed(info.status, info.detail)
-            record = self.rows[-1].record
-            if progress is not None:
-                progress.update(k, self.times[k], record)
-            seen = Progressed(k, self.times[k], self.rows[-1].measure, record)
-            if any(condition(seen) for condition in stops):
-                return Status.STOPPED, None
-        return Status.SUCCESS, None
-
-    def _advance(self, k: int) -> StepInfo:
-        """Take step k; append its row where it succeeded."""
-        last, t1 = self.rows[-1], self.times[k]
-        # A full step keeps tau itself: the difference of two times would differ from it by rounding.
-        tau, rest = self.scheme.tau, t1 - last.t
-        full = abs(rest - tau) <= 1e-9 * tau
-        guess = self.guess if k == 1 else None
-        taken = self.scheme.step(self.flow, last.measure, last.t, tau if full else rest, last.state, guess)
-        if taken.info.status.ok:
-            self.rows.append(_Row.of(t1, taken.state, taken.info.columns, keep=k % self.save.every == 0))
-            self.rows[-2] = replace(self.rows[-2], live=None)
-        return taken.info
-
-    def failed(self, status: Status, detail: str) -> tuple[Status, Failure]:
-        """The outcome of a run that ends in the step after the last complete one."""
-        return status, Failure(status, len(self.rows), self.rows[-1].t, detail)
-
-    def solution(self, status: Status, failure: Failure | None, config: dict[str, Any]) -> Solution:
-        last = self.rows[-1]
-        kept = [(row.t, row.kept) for row in self.rows[:-1] if row.kept is not None] + [(last.t, last.measure)]
-        return Solution(
-            times=torch.tensor([t for t, _ in kept], dtype=torch.float64),
-            trajectory=Trajectory.of([measure for _, measure in kept]),
-            records=Records.of([row.record for row in self.rows[1:]], [Status.SUCCESS] * (len(self.rows) - 1)),
-            states=Records.of([row.state_columns for row in self.rows]),
-            status=status,
-            failure=failure,
-            title=f"{self.scheme.title}, {self.flow.title}",
-            config=MappingProxyType(config),
+def _vacant(checkpoint: Checkpoint) -> RunFolder:
+    folder = RunFolder(checkpoint.folder)
+    if folder.holds_a_run() and not checkpoint.overwrite:
+        raise RunFolderError(
+            f"{folder.path} holds a run already; continue it with jko.resume, choose another folder, or replace it "
+            "with Checkpoint(..., overwrite=True)"
         )
+    return folder
+
+
+def _described(
+    flow: AbstractFlow,
+    measure: ParticleMeasure,
+    scheme: AbstractScheme,
+    times: list[float],
+    save: Save,
+    checkpoint: Checkpoint,
+    config: dict[str, Any],
+) -> dict[str, Any]:
+    """What run.json says of a run."""
+    return {
+        "format": CHUNKED,
+        "kind": "solution",
+        "run": RunWriter.new_name(),
+        "title": f"{scheme.title}, {flow.title}",
+        "status": "running",
+        "failure": None,
+        "t0": times[0],
+        "t1": times[-1],
+        "tau": scheme.tau,
+        "n": measure.n,
+        "d": measure.d,
+        "dtype": str(measure.dtype).removeprefix("torch."),
+        "device": str(measure.device),
+        "threads": torch.get_num_threads(),
+        "save": save.as_data(),
+        "checkpoint": {"every": checkpoint.every, "seconds": checkpoint.seconds},
+        "setup": {"flow": describe(flow), "scheme": describe(scheme)},
+        "config": config,
+        "versions": versions(),
+    }
+
+
+def _compared(
+    run: dict[str, Any], flow: AbstractFlow, scheme: AbstractScheme, t1: float | None, config: dict[str, Any] | None
+) -> float:
+    """Refuse what does not continue the run in the folder; return the final time."""
+    if scheme.tau != run["tau"]:
+        raise ResumeMismatch(
+            f"tau was {run['tau']!r} in the run that is to be continued, and is {scheme.tau!r} now; a run continues "
+            "with the step size that it was begun with"
+        )
+    if config is not None:
+        compare_config(run["config"], _through_json(config))
+    new = _through_json({"flow": describe(flow), "scheme": describe(scheme)})
+    for part in ("scheme", "flow"):
+        compare_setups(run.get("setup", {}).get(part, {}), new[part], part)
+    end = run["t1"] if t1 is None else time_grid(run["t0"], t1, scheme.tau)[-1]
+    if end < run["t1"]:
+        raise ResumeMismatch(
+            f"t1 was {run['t1']!r} in the run that is to be continued, and is {end!r} now; a run can be made longer, "
+            "not shorter"
+        )
+    scheme.check(flow)
+    return float(end)
+
+
+def _through_json(data: dict[str, Any]) -> Any:
+    """What the file gives back: lists for tuples, null for numbers that are not finite."""
+    return json.loads(json_bytes(data, "config"))
+
+
+def _check_flow(flow: AbstractFlow, restored: Restored) -> None:
+    """Refuse a flow whose velocity at the saved state is not the saved one; what the next step uses stays as it was."""
+    old = restored.state.flow_state
+    try:
+        velocity = flow.velocity(old.measure, old.t)
+    except InvalidInput as error:
+        measure = f"n = {old.measure.n}, d = {old.measure.d}"
+        raise ResumeMismatch(f"the flow does not fit the particles of the run ({measure}): {error}") from None
+    gap = float((velocity - old.velocity).abs().max())
+    size = float(old.velocity.abs().max())
+    tolerance = 1e-3 if old.velocity.dtype == torch.float32 else 1e-6
+    if gap > tolerance * size:
+        raise ResumeMismatch(
+            f"the flow was another one in the run that is to be continued: at t = {old.t:g} its velocity differs by "
+            f"{gap:.3g} from the saved one, which is {size:.3g} large; check seed, heads, sign and metric"
+        )
+
+
+def _threads(run: dict[str, Any]) -> int:
+    threads = torch.get_num_threads()
+    if threads != run.get("threads"):
+        _runs_log.warning(
+            "the run was computed with %s threads and goes on with %s: sums may differ in their last bit from those of "
+            "an unbroken run",
+            run.get("threads"),
+            threads,
+        )
+    changed = {
+        name: (old, new) for name, new in versions().items() if (old := run.get("versions", {}).get(name, new)) != new
+    }
+    for name, (old, new) in changed.items():
+        _runs_log.warning("the run was begun with %s %s and goes on with %s", name, old, new)
+    return threads
+
+
+def _solution(run: Run, status: Status, failure: Failure | None, config: dict[str, Any]) -> Solution:
+    if run.writer is not None:
+        solution = load(run.writer.folder.path)
+        write_json(run.writer.folder.path / "summary.json", solution.summary())
+        return solution
+    rows, last = run.rows, run.rows[-1]
+    kept = [(row.t, row.kept) for row in rows[:-1] if row.kept is not None] + [(last.t, last.measure)]
+    return Solution(
+        times=torch.tensor([t for t, _ in kept], dtype=torch.float64),
+        trajectory=Trajectory.of([measure for _, measure in kept]),
+        records=Records.of([row.record for row in rows[1:]], [Status.SUCCESS] * (len(rows) - 1)),
+        states=Records.of([row.state_columns for row in rows]),
+        status=status,
+        failure=failure,
+        title=f"{run.scheme.title}, {run.flow.title}",
+        config=MappingProxyType(config),
+    )
+
+
+def _handed_over(solution: Solution, throw: bool) -> Solution:
+    failure = solution.failure
+    if failure is not None:
+        _log.warning("%s: %s", solution.title, failure)
+        if throw:
+            raise SolveFailed(str(failure), solution=solution, status=solution.status)
+    return solution

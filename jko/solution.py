@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +16,7 @@ from torch import Tensor
 from jko.errors import RunFolderError
 from jko.measure import ParticleMeasure
 from jko.records import Records
+from jko.runs import CHUNKED, RunData, read_run
 from jko.status import Failure, Status
 from jko.storage import read_json, read_tensors, write_json, write_tensors
 from jko.trajectory import Trajectory
@@ -156,6 +158,11 @@ class Solution:
 
 def versions() -> dict[str, str]:
     """Return the versions that a saved run records."""
+    return dict(_versions())
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
     names = ["jko", "torch", "numpy", "scipy", "pot"]
     found = {"python": platform.python_version()}
     for name in names:
@@ -167,7 +174,9 @@ def versions() -> dict[str, str]:
 
 
 def load(folder: str | Path) -> Solution:
-    """Read a run that `Solution.save` or the command line wrote.
+    """Read a run that `Solution.save`, a checkpoint or the command line wrote.
+
+    A run that was killed, or still goes on, is read up to its newest checkpoint and has the status INTERRUPTED.
 
     Raises:
         RunFolderError: naming the file that is missing, truncated or from a newer format.
@@ -179,9 +188,11 @@ def load(folder: str | Path) -> Solution:
         raise RunFolderError(f"{path} holds a comparison of several runs; load one of its solutions: {names}")
     if not isinstance(run, dict) or run.get("kind") != "solution":
         raise RunFolderError(f"{path / 'run.json'} does not describe a single run of jko")
+    if run.get("format") == CHUNKED:
+        return _of_run(read_run(path))
     if run.get("format") != FORMAT_VERSION:
         raise RunFolderError(
-            f"{path} has format {run.get('format')!r}; this version of jko reads format {FORMAT_VERSION}"
+            f"{path} has format {run.get('format')!r}; this version of jko reads formats {FORMAT_VERSION} and {CHUNKED}"
         )
     records, states, tensors = (
         read_tensors(path / f"{name}.safetensors") for name in ("records", "states", "trajectory")
@@ -196,14 +207,42 @@ def load(folder: str | Path) -> Solution:
             records=_table(records, [Status(name) for name in run["step_status"]]),
             states=_table(states, None),
             status=Status(run["status"]),
-            failure=None
-            if failure is None
-            else Failure(Status(failure["status"]), failure["step"], failure["t"], failure["detail"]),
+            failure=None if failure is None else _failure(failure),
             title=run["title"],
             config=MappingProxyType(run["config"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"{path / 'run.json'} is incomplete: {error}") from error
+
+
+def _of_run(data: RunData) -> Solution:
+    run, t = data.run, float(data.states["t"][-1])
+    try:
+        failure = run.get("failure")
+        known = run["status"] in {status.value for status in Status}
+        whole = known and run.get("steps") == data.step
+        status = Status(run["status"]) if whole else Status.INTERRUPTED
+        if whole:
+            told = None if failure is None else _failure(failure)
+        else:
+            detail = "; ".join(data.troubles) or ("" if known else f"run.json says {run['status']!r}")
+            told = Failure(status, data.step + 1, t, detail)
+        return Solution(
+            times=data.times,
+            trajectory=data.trajectory,
+            records=_table(data.records, [Status.SUCCESS] * data.step),
+            states=_table(data.states, None),
+            status=status,
+            failure=told,
+            title=run["title"],
+            config=MappingProxyType(run["config"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(f"run.json is incomplete: {error}") from error
+
+
+def _failure(data: dict[str, Any]) -> Failure:
+    return Failure(Status(data["status"]), data["step"], data["t"], data["detail"])
 
 
 def _trajectory(path: Path, tensors: dict[str, Tensor]) -> Trajectory:

@@ -1,0 +1,29 @@
+"""Run folders: what is saved while a run goes on, and what a run that was cut short continues from."""
+
+from jko.runs.description import compare_config, compare_setups, describe
+from jko.runs.folder import CHUNKED, RunFolder, locked
+from jko.runs.options import Checkpoint, Save
+from jko.runs.packing import pack, unpack
+from jko.runs.reader import Restored, RunData, read_run, restore
+from jko.runs.run import Run
+from jko.runs.writer import Row, RunWriter
+
+__all__ = [
+    "CHUNKED",
+    "Checkpoint",
+    "Restored",
+    "Row",
+    "Run",
+    "RunData",
+    "RunFolder",
+    "RunWriter",
+    "Save",
+    "compare_config",
+    "compare_setups",
+    "describe",
+    "locked",
+    "pack",
+    "read_run",
+    "restore",
+    "unpack",
+]

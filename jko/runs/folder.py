@@ -1,0 +1,173 @@
+"""The files of a run folder: run.json, chunks of records and clouds, and checkpoints.
+
+A chunk holds the rows of consecutive steps, a checkpoint everything that the step after it needs. A chunk is written
+before the checkpoint at its end, so that what a checkpoint continues is always there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from jko.errors import RunFolderError
+from jko.storage import read_about, read_json, write_json
+
+__all__ = ["CHUNKED", "Chunk", "RunFolder", "locked"]
+
+CHUNKED = 2
+"""The format of a run that was written while it went on."""
+_SINGLE_FILES = ("records", "states", "trajectory", "measure")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """A file with the rows of the steps from `first` to `last`."""
+
+    path: Path
+    first: int
+    last: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RunFolder:
+    """Names and order of the files in a run folder."""
+
+    path: Path
+
+    def chunk(self, first: int, last: int) -> Path:
+        """Return the name of a chunk."""
+        return self.path / "chunks" / f"{first:010d}-{last:010d}.safetensors"
+
+    def checkpoint(self, step: int) -> Path:
+        """Return the name of a checkpoint."""
+        return self.path / "checkpoints" / f"{step:010d}.safetensors"
+
+    def chunks(self) -> list[Chunk]:
+        """Return the chunks that are there, in order."""
+        found = [
+            (re.fullmatch(r"(\d{10})-(\d{10})\.safetensors", path.name), path)
+            for path in _content(self.path / "chunks")
+        ]
+        return [Chunk(path, int(match[1]), int(match[2])) for match, path in found if match]
+
+    def checkpoints(self) -> list[int]:
+        """Return the steps with a checkpoint, in order."""
+        found = (re.fullmatch(r"(\d{10})\.safetensors", path.name) for path in _content(self.path / "checkpoints"))
+        return [int(match[1]) for match in found if match]
+
+    def chain(self, run: str) -> tuple[list[Chunk], list[str]]:
+        """Return the chunks of a run from the initial state on, without a gap, and what is wrong with others."""
+        chain: list[Chunk] = []
+        troubles: list[str] = []
+        by_start: dict[int, list[Chunk]] = {}
+        for chunk in self.chunks():
+            by_start.setdefault(chunk.first, []).append(chunk)
+        while candidates := by_start.pop(chain[-1].last + 1 if chain else 0, None):
+            # Two with one start: the longer one was written when the shorter one had lost its checkpoint.
+            for chunk in reversed(candidates):
+                if trouble := _trouble(chunk, run):
+                    troubles.append(trouble)
+                else:
+                    chain.append(chunk)
+                    break
+            else:
+                break
+        return chain, troubles
+
+    def read(self) -> dict[str, Any]:
+        """Read run.json.
+
+        Raises:
+            RunFolderError: when it is missing or does not describe a run that can be continued.
+        """
+        run = read_json(self.path / "run.json")
+        if not isinstance(run, dict) or run.get("kind") != "solution":
+            raise RunFolderError(f"{self.path / 'run.json'} does not describe a single run of jko")
+        if run.get("format") != CHUNKED:
+            raise RunFolderError(
+                f"{self.path} has no checkpoints (format {run.get('format')!r}): it was saved as a whole, or ended "
+                "before its first step; start the run again"
+            )
+        lacking = [key for key in ("run", "t0", "t1", "tau", "save", "status", "title", "config") if key not in run]
+        if lacking:
+            raise RunFolderError(f"{self.path / 'run.json'} is incomplete: no {', '.join(lacking)}")
+        return run
+
+    def write(self, run: dict[str, Any]) -> None:
+        """Write run.json."""
+        write_json(self.path / "run.json", run)
+
+    def holds_a_run(self) -> bool:
+        """Whether there is a run.json, or what else a run leaves."""
+        return (self.path / "run.json").exists() or bool(self.chunks() or self.checkpoints())
+
+    def drop_after(self, step: int) -> None:
+        """Remove the chunks and checkpoints of later steps."""
+        for number in self.checkpoints():
+            if number > step:
+                self.checkpoint(number).unlink(missing_ok=True)
+        for chunk in self.chunks():
+            if chunk.last > step:
+                chunk.path.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Remove every chunk and checkpoint, and the files of a solution that was saved as a whole."""
+        self.drop_after(-1)
+        for name in _SINGLE_FILES:
+            (self.path / f"{name}.safetensors").unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes from writing to a run folder; the lock ends with the process, however that ends.
+
+    Raises:
+        RunFolderError: when another process has it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover - Windows
+        yield
+        return
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        number = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise RunFolderError(f"{path} could not be written: {error}") from error
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(f"{path} is being written by another process; wait until that has ended") from None
+        except OSError:
+            # A file system without locks.
+            pass
+        yield
+    finally:
+        os.close(number)
+
+
+def _content(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _trouble(chunk: Chunk, run: str) -> str:
+    try:
+        about = read_about(chunk.path)
+    except RunFolderError as error:
+        return str(error)
+    if about.get("run") != run:
+        return f"{chunk.path} belongs to another run"
+    if (about.get("kind"), about.get("first"), about.get("last")) != ("chunk", chunk.first, chunk.last):
+        return f"{chunk.path} holds other steps than its name says"
+    return ""

@@ -1,0 +1,153 @@
+"""A run in progress: the loop over the steps."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import final
+
+from jko.errors import JKOError
+from jko.flows import AbstractFlow
+from jko.measure import ParticleMeasure
+from jko.progress import AbstractProgress
+from jko.runs.options import Save
+from jko.runs.writer import Row, RunWriter
+from jko.schemes import AbstractScheme, StepInfo, StepState
+from jko.signals import uninterrupted
+from jko.status import Failure, Status
+from jko.stopping import Progressed
+
+__all__ = ["Run"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """A run in progress: a row is appended whole or not at all, so an interrupt leaves only complete steps.
+
+    Attributes:
+        flow: what it follows.
+        scheme: how.
+        times: the grid.
+        save: which clouds it keeps.
+        asked: the steps that `save` names.
+        guess: where the first step starts.
+        rows: from the initial state on; with a writer only those that it has not written, and the newest.
+        writer: writes the rows, where there is a folder for them.
+    """
+
+    flow: AbstractFlow
+    scheme: AbstractScheme
+    times: list[float]
+    save: Save
+    asked: frozenset[int] | None
+    guess: ParticleMeasure | None
+    rows: list[Row]
+    writer: RunWriter | None
+
+    def begin(self, step: int, t: float, state: StepState) -> None:
+        """Take in the state to go on from."""
+        self._append(step, t, state, {})
+
+    def drive(
+        self,
+        stops: tuple[Callable[[Progressed], bool], ...],
+        progress: AbstractProgress | None,
+        max_steps: int | None,
+    ) -> tuple[Status, Failure | None]:
+        """Take the steps, write what there is to write, and say how the run ended."""
+        try:
+            try:
+                if progress is not None:
+                    progress.start(len(self.times) - 1, f"{self.scheme.title}, {self.flow.title}")
+                    if self.rows[-1].step > 0:
+                        progress.update(self.rows[-1].step, self.rows[-1].t, self.rows[-1].record)
+                status, failure = self._loop(stops, progress, max_steps)
+            except KeyboardInterrupt:
+                status, failure = self._failed(Status.INTERRUPTED, "")
+            self._close(status.value, failure)
+        except BaseException as error:
+            # What is complete outlives an error in a stop condition, or in the machine.
+            with contextlib.suppress(JKOError):
+                self._close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed", None)
+            raise
+        finally:
+            if progress is not None:
+                progress.close()
+        return status, failure
+
+    def _loop(
+        self,
+        stops: tuple[Callable[[Progressed], bool], ...],
+        progress: AbstractProgress | None,
+        max_steps: int | None,
+    ) -> tuple[Status, Failure | None]:
+        first = self.rows[0]
+        if not all(math.isfinite(value) for value in first.state_columns.values()):
+            detail = self.flow.explain_non_finite(first.measure, first.t)
+            return Status.NON_FINITE, Failure(Status.NON_FINITE, first.step, first.t, detail)
+        for k in range(first.step + 1, len(self.times)):
+            if max_steps is not None and k > first.step + max_steps:
+                return self._failed(Status.MAX_STEPS, f"max_steps = {max_steps}")
+            self._write(k)
+            info = self._advance(k)
+            if not info.status.ok:
+                return self._failed(info.status, info.detail)
+            record = self.rows[-1].record
+            if progress is not None:
+                progress.update(k, self.times[k], record)
+            seen = Progressed(k, self.times[k], self.rows[-1].measure, record)
+            if any(condition(seen) for condition in stops):
+                return Status.STOPPED, None
+        return Status.SUCCESS, None
+
+    def _advance(self, k: int) -> StepInfo:
+        """Take step k; append its row where it succeeded."""
+        last, t1 = self.rows[-1], self.times[k]
+        # A full step keeps tau itself: the difference of two times would differ from it by rounding.
+        tau, rest = self.scheme.tau, t1 - last.t
+        full = abs(rest - tau) <= 1e-9 * tau
+        guess = self.guess if k == 1 else None
+        taken = self.scheme.step(self.flow, last.measure, last.t, tau if full else rest, last.state, guess)
+        if taken.info.status.ok:
+            self._append(k, t1, taken.state, taken.info.columns)
+            self.rows[-2] = replace(self.rows[-2], live=None)
+        return taken.info
+
+    def _append(self, step: int, t: float, state: StepState, columns: Mapping[str, float]) -> None:
+        flow_state = state.flow_state
+        kept = flow_state.measure if self.save.keeps(step, self.asked) else None
+        self.rows.append(Row(step, t, {"t": t, **flow_state.columns}, columns, state.at(t), kept))
+
+    def _write(self, k: int) -> None:
+        """Write before step k where it is time to.
+
+        The end of a run may lie off the grid of a longer one, which then continues from the step before.
+        """
+        writer, last = self.writer, self.rows[-1].step
+        if writer is None:
+            return
+        ends_off_grid = k == len(self.times) - 1 and self.times[k] != self.times[0] + k * self.scheme.tau
+        if ends_off_grid or (last > self.rows[0].step and writer.due(last)) or last == 0:
+            self._flush(writer)
+
+    def _flush(self, writer: RunWriter) -> None:
+        writer.write(self.rows)
+        del self.rows[:-1]
+
+    def _close(self, status: str, failure: Failure | None) -> None:
+        if self.writer is None:
+            return
+        with uninterrupted():
+            self._flush(self.writer)
+            told = None
+            if failure is not None:
+                told = {"status": failure.status.value, "step": failure.step, "t": failure.t, "detail": failure.detail}
+            self.writer.end(status=status, failure=told, steps=self.rows[-1].step)
+
+    def _failed(self, status: Status, detail: str) -> tuple[Status, Failure]:
+        """The outcome of a run that ends in the step after the last complete one."""
+        last = self.rows[-1]
+        return status, Failure(status, last.step + 1, last.t, detail)
