@@ -60,16 +60,25 @@ class FunctionKernel(AbstractKernel):
         few = points[:_PROBES].detach()
         with torch.no_grad():
             values = self._values(*_pairs(few, few, torch.arange(len(few)) if self.diverges else None))
-        if not (self.diverges or bool(values.diagonal().isfinite().all())):
-            raise InvalidInput(
-                f"W(x, x) is {float(values.diagonal()[~values.diagonal().isfinite()][0])}: pass singular=True to leave "
-                "the pair of a particle with itself out"
-            )
+        self._refuse_poles(few, values.diagonal())
         gap, size = (values - values.mT).abs(), values.abs().amax()
         if bool(gap.amax() > 1e3 * torch.finfo(points.dtype).eps * size):
             raise InvalidInput(
                 f"the kernel is not symmetric: W(x, y) and W(y, x) differ by {float(gap.amax()):.3g}; only its "
                 "symmetric part (W(x, y) + W(y, x)) / 2 has an energy"
+            )
+
+    def _refuse_poles(self, points: Tensor, values: Tensor) -> None:
+        """Refuse W(x, x) that is not finite although W is finite nearby: overflow is no pole."""
+        if self.diverges or bool(values.isfinite().all()):
+            return
+        shift = 1e-3 * (1 + points.abs())
+        with torch.no_grad():
+            near = self._values(*_pairs(points, points + shift, None)).diagonal()
+        if bool((near.isfinite() & ~values.isfinite()).any()):
+            raise InvalidInput(
+                f"{self.name} is not finite at x = y: pass singular=True to leave the pair of a particle with itself "
+                "out"
             )
 
     def sums(self, targets: Tensor, sources: Tensor, weights: Tensor, own: Tensor | None, order: int) -> KernelSums:

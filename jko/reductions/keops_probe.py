@@ -23,7 +23,7 @@ import torch
 
 from jko.errors import MissingDependency
 
-__all__ = ["KeOpsProbe", "keops_available", "require_keops", "run_keops"]
+__all__ = ["KeOpsProbe", "keops_available", "require_keops", "run_keops", "silenced"]
 
 _LOG = logging.getLogger("jko")
 _LONGEST_BUILD = 120.0
@@ -57,7 +57,7 @@ def keops_available() -> KeOpsProbe:
     if reason is None:
         said = io.StringIO()
         try:
-            with _one_build_at_a_time(), _silenced(said):
+            with _one_build_at_a_time(), silenced(said):
                 reason = _tiny_reduction()
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, KeOps does not work
             reason = _cause(error, said.getvalue())
@@ -95,7 +95,7 @@ def run_keops(formula: Hashable, call: Callable[[], _Result]) -> _Result:
     require_keops()
     said = io.StringIO()
     try:
-        with _one_build_at_a_time(), _silenced(said):
+        with _one_build_at_a_time(), silenced(said):
             result = call()
     except (ImportError, OSError, EOFError, LookupError, AttributeError, ValueError, RuntimeError) as error:
         if isinstance(error, MissingDependency | torch.cuda.OutOfMemoryError):
@@ -154,8 +154,12 @@ def _cache_folder() -> Path:
 
 
 @contextlib.contextmanager
-def _silenced(said: io.StringIO) -> Iterator[None]:
-    """Catch what KeOps prints, from Python and from below; standard output is the caller's for results."""
+def silenced(said: io.StringIO) -> Iterator[None]:
+    """Keep what is printed within, from Python and from below, off standard output, which is the caller's for results.
+
+    Args:
+        said: takes what Python prints.
+    """
     with contextlib.redirect_stdout(said), contextlib.ExitStack() as stack:
         # Without a standard output there is nothing to silence.
         with contextlib.suppress(OSError):
