@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
 from jko.errors import InvalidInput
-from jko.plotting.style import COLORS, GRAY, new_figure, tidy
+from jko.plotting.style import COLORS, GRAY, math_title, new_figure, tidy
 from jko.verify import Curve, Finding, Verdict
 
 __all__ = ["finding_figure"]
@@ -26,6 +28,7 @@ _VERDICT_COLORS = {
 # With more points than this a line is drawn without markers.
 _FEW = 25
 _LEGEND_INSIDE = 5
+_TICKS = 6
 
 
 def finding_figure(finding: Finding) -> Figure:
@@ -51,11 +54,15 @@ def finding_figure(finding: Finding) -> Figure:
     for k, curve in enumerate(measured):
         _draw(axes, curve, k)
     for k, curve in enumerate(guides):
-        axes.plot(curve.x, curve.y, linestyle=_GUIDES[k % len(_GUIDES)], color=GRAY, linewidth=1.3, label=curve.label)
-    axes.set_xlabel(content.x_label)
-    axes.set_ylabel(content.y_label)
+        axes.plot(
+            curve.x, curve.y, linestyle=_GUIDES[k % len(_GUIDES)], color=GRAY, linewidth=1.3, label=_math(curve.label)
+        )
+    if content.x_log:
+        _tick(axes, measured)
+    axes.set_xlabel(_math(content.x_label))
+    axes.set_ylabel(_math(content.y_label))
     figure.suptitle(finding.statement, fontsize=13, fontweight="bold", x=0.02, ha="left")
-    axes.set_title(content.title, fontsize=11, loc="left")
+    axes.set_title(_math(content.title), fontsize=11, loc="left")
     figure.text(
         0.98, 0.985, finding.verdict.value, ha="right", va="top", fontsize=10, color=_VERDICT_COLORS[finding.verdict]
     )
@@ -77,5 +84,22 @@ def _draw(axes: Axes, curve: Curve, position: int) -> None:
         markersize=5.5 if few else 3.5,
         alpha=0.9,
         color=_PALETTE[position % len(_PALETTE)],
-        label=curve.label,
+        label=_math(curve.label),
     )
+
+
+def _tick(axes: Axes, curves: list[Curve]) -> None:
+    """Mark the abscissas themselves where they are few: step sizes are read off, not estimated."""
+    values = sorted({value for curve in curves if curve.joined for value in curve.x if value > 0})
+    if 0 < len(values) <= _TICKS:
+        axes.xaxis.set_major_locator(FixedLocator(values))
+        axes.xaxis.set_major_formatter(FixedFormatter([f"{value:.3g}" for value in values]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _math(text: str) -> str:
+    """Set the names of distances as mathematics, outside of what is mathematics already."""
+    parts = text.split("$")
+    parts[::2] = [math_title(re.sub(r"\bW_2\b", "W2", part)) for part in parts[::2]]
+    return "$".join(parts)

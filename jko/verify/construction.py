@@ -11,10 +11,21 @@ from jko.metrics import HeadwiseWasserstein, WeightedWasserstein
 from jko.verify.base import Curve, Finding, FindingFigure, Measurement, Relation, Setting, Statement, Verdict, decide
 from jko.verify.movement import collect
 from jko.verify.orders import fit_order
-from jko.verify.problems import METRICS, SIGNS, attention_flow, bounded_heads, describe, eps, smooth_heads, tokens
+from jko.verify.problems import (
+    METRICS,
+    SIGNS,
+    attention_flow,
+    bounded_heads,
+    describe,
+    eps,
+    plane_cloud,
+    plane_flows,
+    smooth_heads,
+    tokens,
+)
 from jko.verify.study import Study, make_jko
 
-__all__ = ["STATEMENTS", "headwise_energy", "noisy_heads", "sphere"]
+__all__ = ["STATEMENTS", "headwise_energy", "noisy_heads", "plane", "sphere"]
 
 
 def sphere(setting: Setting) -> tuple[Finding, ...]:
@@ -35,6 +46,18 @@ def sphere(setting: Setting) -> tuple[Finding, ...]:
     return collect(
         studies, f"{n} unequal particles on S^2 to t = {t1:g}, smooth heads of norm up to 2.25, tau from 0.05"
     )
+
+
+def plane(setting: Setting) -> tuple[Finding, ...]:
+    """Theorem 3.11 in R^2: a moving potential and an interaction of either sign, W_2 and a mobility of position."""
+    n, t1 = setting.choose((8, 0.05), (30, 0.4))
+    taus = setting.choose((0.025, 0.0125, 0.00625), (0.05, 0.025, 0.0125, 0.00625, 0.003125))
+    studies = [
+        Study.of(flow, plane_cloud(n, setting.seed), taus, t1, label=name, order=1.0)
+        for name, flow in plane_flows().items()
+    ]
+    tested = f"{n} unequal particles in R^2 to t = {t1:g}, moving potential + Gaussian interaction, both signs"
+    return collect(studies, tested, suffix="-plane", unit="length")
 
 
 def noisy_heads(setting: Setting) -> tuple[Finding, ...]:
@@ -191,6 +214,7 @@ def headwise_energy(setting: Setting) -> tuple[Finding, ...]:
 
 STATEMENTS = (
     Statement("existence", "Theorem 3.11 on the sphere: estimates, De Giorgi identity, convergence", sphere),
+    Statement("existence-plane", "Theorem 3.11 for potential + interaction in R^2", plane),
     Statement("noisy-heads", "Theorem 3.11 along Ornstein-Uhlenbeck paths", noisy_heads),
     Statement("headwise-energy", "Theorem 3.11 (i) for E and the head-wise step", headwise_energy),
 )

@@ -21,7 +21,7 @@ from jko.schemes import Step
 from jko.verify.base import Curve, Finding, FindingFigure, Measurement, Relation, Setting, Statement, decide
 from jko.verify.orders import fit_order
 from jko.verify.probes import Probe, bump_integrals, default_probes
-from jko.verify.problems import METRICS, SIGNS, attention_flow, describe, smooth_heads, tokens
+from jko.verify.problems import METRICS, SIGNS, attention_flow, describe, plane_cloud, plane_flows, smooth_heads, tokens
 from jko.verify.study import MakeScheme, make_jko
 
 __all__ = ["STATEMENTS", "weak_form"]
@@ -87,7 +87,8 @@ def weak_form(
     if not taus:
         raise InvalidInput("taus must hold at least one step size")
     chosen = default_probes(flow.manifold, measure.d) if functions is None else tuple(functions)
-    measured, curves = _case(flow, measure, taus, t0, t1, chosen, make_jko if make_scheme is None else make_scheme)
+    make = make_jko if make_scheme is None else make_scheme
+    measured, curves = _case(flow, measure, taus, t0, t1, chosen, make, describe(flow))
     return (_finding(measured, curves, f"n = {measure.n}, t in [{t0:g}, {t1:g}]", describe(flow)),)
 
 
@@ -99,9 +100,9 @@ def _case(
     t1: float,
     functions: tuple[Probe, ...],
     make: MakeScheme,
+    name: str,
 ) -> tuple[list[Measurement], list[Curve]]:
     runs = [_run(flow, measure, tau, t0, t1, functions, make) for tau in taus]
-    name = describe(flow)
     worst = max(runs, key=lambda run: run.share)
     measured = [
         Measurement(
@@ -216,7 +217,7 @@ def _finding(measured: list[Measurement], curves: list[Curve], tested: str, titl
     )
 
 
-def _sphere(setting: Setting) -> tuple[Finding, ...]:
+def _both_spaces(setting: Setting) -> tuple[Finding, ...]:
     n, t1 = setting.choose((8, 0.1), (30, 0.8))
     taus = setting.choose((0.02, 0.01), (0.05, 0.025, 0.0125, 0.00625))
     measured: list[Measurement] = []
@@ -230,12 +231,17 @@ def _sphere(setting: Setting) -> tuple[Finding, ...]:
                 flow = attention_flow(path, metric, sign)
                 measure = tokens(n, setting.seed, weighted=True)
                 functions = default_probes(flow.manifold, 3)
-                numbers, curves = _case(flow, measure, taus, 0.0, t1, functions, make_jko)
+                numbers, curves = _case(flow, measure, taus, 0.0, t1, functions, make_jko, describe(flow))
                 measured += numbers
                 if heads == 4 and sign == 1 and not isinstance(metric, Wasserstein2):
                     shown += curves
-    tested = f"{n} unequal particles on S^2 to t = {t1:g}, smooth heads, harmonics of degrees 1 to 3 times a bump in t"
+    for name, flow in plane_flows().items():
+        functions = default_probes(flow.manifold, 2)
+        measured += _case(flow, plane_cloud(n, setting.seed), taus, 0.0, t1, functions, make_jko, name)[0]
+    tested = (
+        f"{n} unequal particles on S^2 to t = {t1:g}, smooth heads, and in R^2; harmonics or waves times a bump in t"
+    )
     return (_finding(measured, shown, tested, "sign = +1, H = 4"),)
 
 
-STATEMENTS = (Statement("weak-form", "Prop. 4.5 and Theorem 4.7: weak form with its bound", _sphere),)
+STATEMENTS = (Statement("weak-form", "Prop. 4.5 and Theorem 4.7: weak form with its bound", _both_spaces),)

@@ -127,15 +127,15 @@ def de_giorgi(study: Study, index: int = 0) -> Estimate:
     run = study.runs[index]
     integrals, errors = [], []
     for k in range(run.steps):
-        rough, fine = (_integral(study, run, k, nodes) for nodes in _NODES)
+        (rough, _), (fine, inner) = (_integral(study, run, k, nodes) for nodes in _NODES)
         integrals.append(fine)
-        errors.append(abs(fine - rough))
+        errors.append(abs(fine - rough) + inner)
     integral = torch.tensor(integrals, dtype=torch.float64)
     defects = study.energies(run) + study.costs(run) + integral - run.records.energy_previous
     total = float((study.costs(run) + integral).sum()) - study.dissipation_bound(run)
-    # First order in the relative residual of every minimizer in the integral, plus quadrature and rounding.
-    residual = float(run.records.residual.max())
-    slack = [error + 4 * residual * value + study.rounding(run) for error, value in zip(errors, integrals, strict=True)]
+    # Quadrature, the inner tolerance of every minimizer in the integral, and of the step itself, and rounding.
+    last = 4 * run.records.residual * study.costs(run)
+    slack = [error + float(part) + study.rounding(run) for error, part in zip(errors, last, strict=True)]
     worst = int((defects.abs() - torch.tensor(slack)).argmax())
     name = f"tau = {study.taus[index]:g}, {study.label}"
     measured = (
@@ -148,16 +148,19 @@ def de_giorgi(study: Study, index: int = 0) -> Estimate:
     return Estimate(measured, (Curve(study.label, times, tuple(max(abs(float(d)), floor) for d in defects)),))
 
 
-def _integral(study: Study, run: Solution, k: int, nodes: int) -> float:
-    """Gauss-Legendre sum of W^2(u_s, u^k) / (2 s^2) over (0, tau) in step k + 1."""
+def _integral(study: Study, run: Solution, k: int, nodes: int) -> tuple[float, float]:
+    """Gauss-Legendre sum of W^2(u_s, u^k) / (2 s^2) over (0, tau) in step k + 1, and what inner tolerances change."""
     tau = float(run.states.t[k + 1] - run.states.t[k])
     abscissas, factors = np.polynomial.legendre.leggauss(nodes)
-    total = 0.0
+    total = error = 0.0
     for abscissa, factor in zip(abscissas.tolist(), factors.tolist(), strict=True):
         s = tau * (1 + abscissa) / 2
-        _, squared = study.partial_step(run, k, s)
-        total += factor * tau / 2 * squared / (2 * s * s)
-    return total
+        info = study.partial_step(run, k, s).info
+        part = factor * tau / 2 * float(info.squared_distance) / (2 * s * s)
+        total += part
+        # W^2 is of second order in the displacement, whose relative error is the residual; twice that for curvature.
+        error += 4 * float(info.residual) * part
+    return total, error
 
 
 def convergence(study: Study) -> Estimate:
@@ -173,7 +176,7 @@ def convergence(study: Study) -> Estimate:
                 continue
             # The piecewise-constant interpolant on (t_k, t_{k+1}] is u^{k+1}.
             between.append(study.distance(coarse.measure(k + 1), fine.measure(j)))
-            found, _ = study.partial_step(coarse, k, rest * smaller)
+            found = study.partial_step(coarse, k, rest * smaller).measure
             curved.append(study.distance(found, fine.measure(j)))
         nodes.append(max(at_nodes))
         constant.append(max(*at_nodes, *between))

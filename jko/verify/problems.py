@@ -9,11 +9,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.energies import AttentionEnergy
+from jko.energies import AttentionEnergy, InteractionEnergy, PotentialEnergy
 from jko.flows import GradientFlow
 from jko.heads import AbstractHeads, ConstantHeads
 from jko.initial import initial_heads
-from jko.manifolds import Sphere
+from jko.kernels import GaussianKernel
+from jko.manifolds import Euclidean, Sphere
 from jko.measure import ParticleMeasure
 from jko.metrics import AbstractMetric, HeadwiseWasserstein, Wasserstein2, WeightedWasserstein
 
@@ -25,6 +26,8 @@ __all__ = [
     "bounded_heads",
     "describe",
     "eps",
+    "plane_cloud",
+    "plane_flows",
     "smooth_heads",
     "tokens",
 ]
@@ -98,3 +101,29 @@ def describe(flow: GradientFlow) -> str:
 def eps(measure: ParticleMeasure) -> float:
     """Return the rounding unit of the measure's precision."""
     return float(torch.finfo(measure.dtype).eps)
+
+
+def plane_cloud(n: int, seed: int) -> ParticleMeasure:
+    """Return n normal points of R^2 with weights proportional to 1, 2, ..., n."""
+    weights = torch.arange(1, n + 1, dtype=torch.float64)
+    return ParticleMeasure(Euclidean().random_point((n,), 2, seed), weights / weights.sum())
+
+
+def plane_flows() -> dict[str, GradientFlow]:
+    """Return flows in R^2 of a moving potential plus a Gaussian interaction of either sign, in W_2 and in W_{m,2}."""
+    potential = PotentialEnergy(_moving_well)
+    flows = {}
+    for sign, name in ((1, "repulsion"), (-1, "attraction")):
+        energy = potential + float(sign) * InteractionEnergy(GaussianKernel(1.0))
+        flows[f"W2, potential + {name}"] = GradientFlow(energy, Wasserstein2(), Euclidean())
+        flows[f"W_{{m,2}}, potential + {name}"] = GradientFlow(energy, WeightedWasserstein(_bump_mobility), Euclidean())
+    return flows
+
+
+def _moving_well(x: Tensor, t: Tensor | float) -> Tensor:
+    center = torch.as_tensor(t).sin()
+    return (x[..., 0] - center).square() / 2 + x[..., 1].square() + x[..., 0].cos() / 4
+
+
+def _bump_mobility(measure: ParticleMeasure, t: float) -> Tensor:
+    return 1 + torch.exp(-measure.points.square().sum(-1))

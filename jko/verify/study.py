@@ -15,7 +15,7 @@ from jko.driver import solve
 from jko.errors import InvalidInput, SolveFailed
 from jko.flows import GradientFlow
 from jko.measure import ParticleMeasure
-from jko.schemes import JKO, AbstractScheme, Anderson
+from jko.schemes import JKO, AbstractScheme, Anderson, Step
 from jko.solution import Solution
 from jko.transport import squared_wasserstein
 
@@ -121,8 +121,8 @@ class Study:
         """The exact W_2 on the flow's manifold."""
         return math.sqrt(squared_wasserstein(mu, nu, self.flow.manifold))
 
-    def partial_step(self, run: Solution, k: int, s: float) -> tuple[ParticleMeasure, float]:
-        """De Giorgi's interpolant: the minimizer of step k + 1 with s for tau, the end time unchanged, and its W^2.
+    def partial_step(self, run: Solution, k: int, s: float) -> Step:
+        """De Giorgi's interpolant: step k + 1 of a run with s for tau, the end time unchanged.
 
         Raises:
             SolveFailed: when that step fails.
@@ -135,7 +135,7 @@ class Study:
                 solution=run,
                 status=step.info.status,
             )
-        return step.measure, float(step.info.squared_distance)
+        return step
 
 
 def _checked(taus: Sequence[float], length: float) -> tuple[float, ...]:
