@@ -190,7 +190,7 @@ def _table(report: Report) -> Table:
         show_edge=False,
         show_lines=True,
     )
-    table.add_column("statement", width=18)
+    table.add_column("statement", width=24)
     table.add_column("measured", ratio=1)
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("bound or theory", justify="right", no_wrap=True)

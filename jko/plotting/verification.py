@@ -7,7 +7,7 @@ import re
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullFormatter, NullLocator
 
 from jko.errors import InvalidInput
 from jko.plotting.style import COLORS, GRAY, math_title, new_figure, tidy
@@ -15,7 +15,9 @@ from jko.verify import Curve, Finding, Verdict
 
 __all__ = ["finding_figure"]
 
-_PALETTE = (*COLORS.values(), "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Where a curve belongs to no metric.
+_OTHERS = (*COLORS.values(), "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_LINES = ("-", "--", "-.", ":")
 _MARKERS = "osD^vP*X"
 _GUIDES = (":", "--", "-.", (0, (5, 1)), (0, (1, 1)))
 _VERDICT_COLORS = {
@@ -51,14 +53,16 @@ def finding_figure(finding: Finding) -> Figure:
         axes.set_yscale("log", nonpositive="mask")
     measured = [curve for curve in content.curves if not curve.reference]
     guides = [curve for curve in content.curves if curve.reference]
-    for k, curve in enumerate(measured):
-        _draw(axes, curve, k)
+    for k, (curve, look) in enumerate(zip(measured, _looks(measured), strict=True)):
+        _draw(axes, curve, k, *look)
     for k, curve in enumerate(guides):
         axes.plot(
             curve.x, curve.y, linestyle=_GUIDES[k % len(_GUIDES)], color=GRAY, linewidth=1.3, label=_math(curve.label)
         )
     if content.x_log:
         _tick(axes, measured)
+    elif all(value == round(value) for curve in measured for value in curve.x):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(_math(content.x_label))
     axes.set_ylabel(_math(content.y_label))
     figure.suptitle(finding.statement, fontsize=13, fontweight="bold", x=0.02, ha="left")
@@ -73,19 +77,32 @@ def finding_figure(finding: Finding) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, curve: Curve, position: int) -> None:
+def _draw(axes: Axes, curve: Curve, position: int, line: str, color: str) -> None:
     few = len(curve.x) <= _FEW
     axes.plot(
         curve.x,
         [value if math.isfinite(value) else math.nan for value in curve.y],
-        linestyle="-" if curve.joined else "none",
+        linestyle=line if curve.joined else "none",
         linewidth=1.8,
         marker=_MARKERS[position % len(_MARKERS)] if few or not curve.joined else None,
-        markersize=5.5 if few else 3.5,
+        markersize=6 if few else 3.5,
+        # Hollow where the energy is maximized: signs are told apart in every color.
+        markerfacecolor="white" if "sign = -1" in curve.label else color,
         alpha=0.9,
-        color=_PALETTE[position % len(_PALETTE)],
+        color=color,
         label=_math(curve.label),
     )
+
+
+def _looks(curves: list[Curve]) -> list[tuple[str, str]]:
+    """Line style and color of every curve: the color of its metric, where the label names one."""
+    looks: list[tuple[str, str]] = []
+    colors = iter(_OTHERS * len(curves))
+    for curve in curves:
+        named = [color for title, color in COLORS.items() if title in curve.label]
+        color = named[0] if named else next(colors)
+        looks.append((_LINES[sum(used == color for _, used in looks) % len(_LINES)], color))
+    return looks
 
 
 def _tick(axes: Axes, curves: list[Curve]) -> None:
@@ -99,7 +116,9 @@ def _tick(axes: Axes, curves: list[Curve]) -> None:
 
 
 def _math(text: str) -> str:
-    """Set the names of distances as mathematics, outside of what is mathematics already."""
+    """Set distances and step sizes as mathematics, outside of what is mathematics already."""
     parts = text.split("$")
-    parts[::2] = [math_title(re.sub(r"\bW_2\b", "W2", part)) for part in parts[::2]]
+    for k in range(0, len(parts), 2):
+        plain = math_title(re.sub(r"\bW_2\b", "W2", parts[k]))
+        parts[k] = re.sub(r"\btau\b(\*?)", lambda found: f"$\\tau{'^*' if found[1] else ''}$", plain)
     return "$".join(parts)

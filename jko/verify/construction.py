@@ -37,8 +37,8 @@ def sphere(setting: Setting) -> tuple[Finding, ...]:
         path = smooth_heads(heads, setting.seed, 1.5)
         for sign in SIGNS:
             for metric in METRICS:
-                if setting.quick and heads == 1 and metric.lifted:
-                    # For one head it is W_{m,2}.
+                if setting.quick and heads == 1 and (metric.lifted or sign == -1):
+                    # For one head the head-wise metric is W_{m,2}.
                     continue
                 flow = attention_flow(path, metric, sign)
                 measure = tokens(n, setting.seed, weighted=True)

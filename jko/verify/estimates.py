@@ -185,21 +185,12 @@ def convergence(study: Study) -> Estimate:
     measured: list[Measurement] = []
     for name, errors in (("nodes", nodes), ("piecewise constant", constant), ("De Giorgi", variational)):
         text = f"sup_t W_2(u_tau, u_tau'), {name}, {study.label}"
-        measured.append(
-            Measurement(f"last {text} (radians), against the one before", errors[-1], errors[-2], Relation.AT_MOST)
-            if len(errors) > 1
-            else Measurement(text, errors[-1])
-        )
-        if len(errors) > 1:
-            order = fit_order(taus, errors).last
-            exact = study.order is not None
-            measured.append(
-                Measurement(
-                    f"order of {text}",
-                    order,
-                    study.order if exact else 0.5,
-                    Relation.EQUAL if exact else Relation.AT_LEAST,
-                    0.1,
-                )
-            )
+        if len(errors) == 1:
+            measured.append(Measurement(text, errors[0]))
+            continue
+        reference, relation = (0.5, Relation.AT_LEAST) if study.order is None else (study.order, Relation.EQUAL)
+        measured += [
+            Measurement(f"order of {text}", fit_order(taus, errors).last, reference, relation, 0.1),
+            Measurement(f"smallest {text}, against the one before", errors[-1], errors[-2], Relation.AT_MOST),
+        ]
     return Estimate(tuple(measured), (Curve(study.label, taus, tuple(nodes)),))

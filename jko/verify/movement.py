@@ -36,6 +36,7 @@ class _Estimate:
     slope: float | None = None
     x_log: bool = False
     y_log: bool = False
+    identity: bool = False
 
 
 _ESTIMATES = (
@@ -60,7 +61,7 @@ _ESTIMATES = (
         estimates.a_priori_bound,
         "Share of the a-priori bound that is used",
         r"step size $\tau$",
-        r"$\frac{\tau}{2} \Sigma\, \zeta^2$ / bound",
+        r"$(\tau/2)\, \Sigma\, \zeta^2$ / bound",
         (("bound", 1.0), (r"limit $\tau \to 0$", 0.5)),
         x_log=True,
     ),
@@ -85,6 +86,7 @@ _ESTIMATES = (
         "time $t$",
         "|defect| (energy), at least rounding",
         y_log=True,
+        identity=True,
     ),
     _Estimate(
         "convergence",
@@ -163,6 +165,8 @@ def _finding(kind: _Estimate, studies: Sequence[Study], tested: str, suffix: str
     found = [kind.run(study) for study in studies]
     measurements = tuple(m for estimate in found for m in estimate.measurements)
     curves = tuple(curve for estimate in found for curve in estimate.curves)
+    # Of the first measurement of each study, which is about single steps as the curves are.
+    tolerance = min(estimate.measurements[0].tolerance for estimate in found) if kind.identity else None
     return Finding(
         key=kind.key + suffix,
         statement=kind.statement,
@@ -175,17 +179,19 @@ def _finding(kind: _Estimate, studies: Sequence[Study], tested: str, suffix: str
             kind.title if len(studies) > 1 else f"{kind.title}, {studies[0].label}",
             kind.x_label,
             kind.y_label.replace("radians", unit),
-            (*curves, *_guides(kind, curves)),
+            (*curves, *_guides(kind, curves, tolerance)),
             x_log=kind.x_log,
             y_log=kind.y_log,
         ),
     )
 
 
-def _guides(kind: _Estimate, curves: tuple[Curve, ...]) -> list[Curve]:
+def _guides(kind: _Estimate, curves: tuple[Curve, ...], tolerance: float | None) -> list[Curve]:
     abscissas = [x for curve in curves for x in curve.x]
     ends = (min(abscissas), max(abscissas))
     lines = [Curve(label, ends, (y, y), reference=True) for label, y in kind.guides]
+    if tolerance is not None:
+        lines.append(Curve("smallest tolerance of a case", ends, (tolerance, tolerance), reference=True))
     heights = [curve.y[-1] for curve in curves if curve.y[-1] > 0]
     if kind.slope is not None and heights and ends[0] < ends[1]:
         low = 0.6 * min(heights)

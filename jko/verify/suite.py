@@ -11,7 +11,7 @@ from typing import Any, final
 from jko.errors import InvalidInput, JKOError, SolveFailed
 from jko.solution import versions
 from jko.status import Status
-from jko.verify import construction, continuity, metric, minimizers, second_order
+from jko.verify import construction, continuity, limits, metric, minimizers, second_order
 from jko.verify.base import Finding, Setting, Statement, Verdict
 
 __all__ = ["STATEMENTS", "Report", "select", "verify"]
@@ -22,6 +22,7 @@ STATEMENTS: tuple[Statement, ...] = (
     *construction.STATEMENTS,
     *continuity.STATEMENTS,
     *second_order.STATEMENTS,
+    *limits.STATEMENTS,
 )
 
 
