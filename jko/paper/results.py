@@ -39,6 +39,7 @@ class HeadsResult:
     Attributes:
         num_heads: H.
         slope2: G^2 over the paths, at `ledgers.times`.
+        log_slope2: log G^2 over the paths: on a logarithmic axis its band is the one that stays positive.
         energy: sE over the paths.
         averages: beginning of a window -> mean of G^2 from there on, one number per path, shape (P,).
         ledgers: the two ledgers.
@@ -49,6 +50,7 @@ class HeadsResult:
 
     num_heads: int
     slope2: Band
+    log_slope2: Band
     energy: Band
     averages: dict[float, Tensor]
     ledgers: Ledgers
@@ -166,7 +168,7 @@ class RegimeResult:
             found[f"{prefix}.t"] = entry.times
             found[f"{prefix}.cloud_times"] = entry.cloud_times
             found[f"{prefix}.mean_clouds"] = entry.mean_clouds
-            bands = {"slope2": entry.slope2, "energy": entry.energy}
+            bands = {"slope2": entry.slope2, "log_slope2": entry.log_slope2, "energy": entry.energy}
             names = ("change", "slope2", "explicit", "martingale", "balance", "motion", "time", "dissipation")
             bands |= {f"ledger_{name}": getattr(entry.ledgers, name) for name in names}
             for name, band in bands.items():
@@ -196,6 +198,7 @@ def _entry(folder: Path, setting: Setting, regime: Regime, count: int) -> HeadsR
     return HeadsResult(
         num_heads=count,
         slope2=Band.of(slope2),
+        log_slope2=Band.of(slope2.log()),
         energy=Band.of(torch.stack([result.states["energy"] for result in results])),
         averages={window: window_mean(times, slope2, window) for window in setting.windows},
         ledgers=Ledgers.of(results),
