@@ -18,6 +18,7 @@ __all__ = ["Blocked"]
 _CPU_BLOCK_BYTES = 1_600_000
 _DEVICE_BLOCK_BYTES = 256_000_000
 _SMALLEST_TILE = 60
+_ALIGNED = 4
 
 
 @final
@@ -273,8 +274,10 @@ def _block_elements(block_bytes: int | None, points: Tensor) -> int:
 
 
 def _tile_edge(n: int, heads: int, budget: int) -> int:
-    """Edge of a tile: the whole cloud where all heads fit twice the budget, else even parts of the cloud."""
-    if n * n * heads <= 2 * budget:
-        return n
+    """Edge of a tile: the whole cloud where all heads fit the budget, else nearly even parts of the cloud."""
     edge = max(_SMALLEST_TILE, math.isqrt(budget // heads))
-    return math.ceil(n / math.ceil(n / min(edge, n)))
+    if edge >= n:
+        return n
+    even = math.ceil(n / math.ceil(n / edge))
+    # Whole vector registers: rows of 59 numbers take longer than rows of 60.
+    return math.ceil(even / _ALIGNED) * _ALIGNED
