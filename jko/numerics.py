@@ -7,24 +7,33 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["adjoint_coefficients", "curvature_coefficients", "exp_coefficients", "row_sum", "squared_angle"]
+__all__ = [
+    "adjoint_coefficients",
+    "all_finite",
+    "curvature_coefficients",
+    "exp_coefficients",
+    "row_sum",
+    "squared_angle",
+]
 
 # Below the bounds the Taylor series are exact to rounding, above them the closed forms lose at most a few ulp.
 # c3 = (3 sin r - 3 r cos r - r^2 sin r) / r^5 cancels to the fourth power of 1/r and needs the wider bound.
 _BOUND = 1.0
 _WIDE_BOUND = 4.0
 _TERMS = 10
-# r below 0.3: the first term left out is below 1e-17.
-_TINY_BOUND = 0.09
-_TINY_TERMS = 6
 _WIDE_TERMS = 14
 _C0 = tuple((-1) ** k / math.factorial(2 * k) for k in range(_WIDE_TERMS))
 _C1 = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(_WIDE_TERMS))
 _C2 = tuple((-1) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(1, _WIDE_TERMS))
 _C3 = tuple((-1) ** k * 4 * k * (k - 1) / math.factorial(2 * k + 1) for k in range(2, _WIDE_TERMS))
+_HALF_ULP = 2.0**-54
+# Below the k-th bound k terms are exact to rounding: the next one is largest, relative to the first, in c1.
+_ENOUGH = tuple((math.factorial(2 * k + 1) * _HALF_ULP) ** (1 / k) for k in range(1, 7))
 
 _ANGLE_BOUND = 1 / 32
 _ANGLE = (0.0, *((-1) ** (k - 1) * 4 / k * sum(1 / (2 * j - 1) for j in range(1, k + 1)) for k in range(1, 13)))
+# No coefficient after the first is larger than it.
+_ANGLE_ENOUGH = tuple(_HALF_ULP ** (1 / k) for k in range(1, 8))
 
 
 def row_sum(values: Tensor, *, keepdim: bool = False) -> Tensor:
@@ -34,9 +43,14 @@ def row_sum(values: Tensor, *, keepdim: bool = False) -> Tensor:
     """
     if values.device.type != "cpu":
         return values.sum(-1, keepdim=keepdim)
-    ones = values.new_ones(values.shape[-1], 1)
-    total = values @ ones
-    return total if keepdim else total[..., 0]
+    d = values.shape[-1]
+    return values @ (values.new_ones(d, 1) if keepdim else values.new_ones(d))
+
+
+def all_finite(values: Tensor) -> bool:
+    """Return whether no entry is inf or NaN, several times faster than asking every entry."""
+    # x - x is 0 for finite x, else NaN.
+    return float((values - values).sum()) == 0
 
 
 def exp_coefficients(q: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,9 +69,8 @@ def adjoint_coefficients(q: Tensor) -> tuple[Tensor, Tensor]:
 
     They are derivatives of each other in q: c0' = -c1 / 2, c1' = c2 / 2, c2' = c3 / 2.
     """
-    if not q.requires_grad and q.device.type == "cpu" and q.numel() and float(q.amax()) < _TINY_BOUND:
-        # The usual case of a step: a few terms are exact to rounding, and nothing has to be selected.
-        return _polynomial(_C1[:_TINY_TERMS], q), _polynomial(_C2[:_TINY_TERMS], q)
+    if terms := _enough(q, _ENOUGH):
+        return _polynomial(_C1[:terms], q), _polynomial(_C2[:terms], q)
     small, near, far = _split(q, _BOUND)
     c0, c1 = _closed_forms(far if q.requires_grad else q)
     c2 = torch.where(small, _polynomial(_C2[:_TERMS], near), (c0 - c1) / far)
@@ -66,6 +79,8 @@ def adjoint_coefficients(q: Tensor) -> tuple[Tensor, Tensor]:
 
 def curvature_coefficients(q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return c1, c2 and c3 = (3 sin r - 3 r cos r - r^2 sin r) / r^5 as smooth functions of q = r^2 >= 0."""
+    if terms := _enough(q, _ENOUGH):
+        return _polynomial(_C1[:terms], q), _polynomial(_C2[:terms], q), _polynomial(_C3[:terms], q)
     small, near, far = _split(q, _WIDE_BOUND)
     c0, c1 = _closed_forms(far)
     c2 = (c0 - c1) / far
@@ -79,6 +94,8 @@ def squared_angle(difference2: Tensor, sum2: Tensor) -> Tensor:
 
     Gradient 0 and the exact second derivatives at angle 0; a finite gradient at angle pi.
     """
+    if not sum2.requires_grad and (terms := _enough(ratio := difference2 / sum2, _ANGLE_ENOUGH)):
+        return ratio * _polynomial(_ANGLE[1 : 1 + terms], ratio)
     small = difference2 < _ANGLE_BOUND * sum2
     s = torch.where(small, difference2, 0.0) / torch.where(small, sum2, 1.0)
     chord = torch.where(small, 1.0, difference2).sqrt()
@@ -91,7 +108,18 @@ def squared_angle(difference2: Tensor, sum2: Tensor) -> Tensor:
 
 def _closed_forms(q: Tensor) -> tuple[Tensor, Tensor]:
     r = q.sqrt()
-    return r.cos(), torch.where(q == 0, 1.0, r.sin() / r)
+    return r.cos(), torch.sinc(r / math.pi)
+
+
+def _enough(q: Tensor, bounds: tuple[float, ...]) -> int:
+    """Number of terms of a series that are exact to rounding for all q, 0 where a series alone will not do.
+
+    It serves the usual case of a step, short displacements without gradients, where nothing has to be selected.
+    """
+    if q.requires_grad or q.device.type != "cpu" or not q.numel():
+        return 0
+    largest = float(q.amax())
+    return next((terms for terms, bound in enumerate(bounds, start=1) if largest < bound), 0)
 
 
 def _split(q: Tensor, bound: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -101,6 +129,8 @@ def _split(q: Tensor, bound: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _polynomial(coefficients: tuple[float, ...], q: Tensor) -> Tensor:
+    if len(coefficients) == 1:
+        return torch.full_like(q, coefficients[0])
     value = (q * coefficients[-1]).add_(coefficients[-2])
     for coefficient in coefficients[-3::-1]:
         value = (value * q).add_(coefficient)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from jko.numerics import adjoint_coefficients, curvature_coefficients, exp_coefficients, squared_angle
+from jko.numerics import adjoint_coefficients, all_finite, curvature_coefficients, exp_coefficients, squared_angle
 
 RADII = [0.0, 1e-200, 1e-20, 1e-8, 1e-4, 1e-3, 0.01, 0.1, 0.3, 0.7, 0.999, 1.0, 1.001, 1.4, 1.7, 1.999, 2.0, 2.001, 2.5]
 RADII += [2.9, 3.1, math.pi, 4.0, 6.0]
@@ -57,6 +57,24 @@ def test_values(gradient: bool, dtype: torch.dtype, device: torch.device) -> Non
             exact = oracle(order, argument)
             # A few ulp of the value; near a zero of the function, of its size there.
             assert value == pytest.approx(exact, rel=8 * eps, abs=2 * eps * SCALES[order]), (order, argument)
+
+
+@pytest.mark.parametrize("radius", [0.0, 1e-9, 1e-8, 1e-4, 2.8e-4, 0.008, 0.0081, 0.04, 0.045, 0.13, 0.14, 0.28, 0.29])
+def test_short_series_are_exact_to_rounding(radius: float) -> None:
+    q = torch.tensor([radius**2 / 2, radius**2], dtype=torch.float64)
+    for order, values in families(q):
+        for argument, value in zip(q.tolist(), values.tolist(), strict=True):
+            assert value == pytest.approx(oracle(order, argument), rel=3e-16), (order, argument)
+
+
+def test_all_finite() -> None:
+    values = torch.tensor([[1e308, 1e308], [-1e308, 0.0]], dtype=torch.float64)
+    assert all_finite(values)
+    assert all_finite(values[:0])
+    for bad in (math.nan, math.inf, -math.inf):
+        values = torch.ones(5, 3)
+        values[3, 1] = bad
+        assert not all_finite(values)
 
 
 def test_derivatives() -> None:
