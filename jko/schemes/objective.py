@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from jko.energies import AbstractEnergy, Evaluation, HeadEvaluation
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
-from jko.numerics import row_sum
+from jko.numerics import all_finite
 
 __all__ = ["StepProblem", "Trial"]
 
@@ -86,6 +86,10 @@ class StepProblem:
     mobility: Tensor
     lifted: bool
     rtol: float
+    _scales: _Scales = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_scales", _Scales.of(self.measure.weights, self.mobility, self.tau))
 
     def head(self, index: int) -> StepProblem:
         """Return the step of one head of a lifted metric alone: heads do not see each other within a step."""
@@ -96,7 +100,7 @@ class StepProblem:
         """Return the trial at xi, shape (G, n, d): ONE pass over the pairs."""
         y = self.measure.points
         points = self.manifold.exp(y, xi)
-        if not bool(torch.isfinite(points).all()):
+        if not all_finite(points):
             return self._broken(xi, points)
         if self.lifted:
             heads = self.energy.evaluate_heads(points, self.measure.weights, self.t)
@@ -116,11 +120,11 @@ class StepProblem:
 
     def fixed_point(self, trial: Trial) -> Tensor:
         """Return -(tau / b) (d Exp_y)^* grad, the map whose fixed points are the stationary displacements."""
-        return trial.pull * (-self.tau / self.mobility)[..., None]
+        return trial.pull * self._scales.step
 
     def stationarity(self, trial: Trial) -> Tensor:
         """Return b xi / tau + (d Exp_y)^* grad per unit mass, shape (G, n, d): zero at a minimizer."""
-        return trial.xi * (self.mobility / self.tau)[..., None] + trial.pull
+        return trial.xi * self._scales.stiffness + trial.pull
 
     def hessian_product(self, trial: Trial, eta: Tensor) -> Tensor:
         """Return the derivative of `stationarity` along the tangent eta, shape (G, n, d): exact, one pass."""
@@ -133,7 +137,7 @@ class StepProblem:
             bent = self.energy.hessian_product(moved, self.t, moving[0])[None]
         pulled = self.manifold.exp_adjoint(y, trial.xi, bent)
         curved = self.manifold.exp_adjoint_derivative(y, trial.xi, trial.ambient, eta)
-        return eta * (self.mobility / self.tau)[..., None] + pulled + curved
+        return eta * self._scales.stiffness + pulled + curved
 
     def _trial(
         self,
@@ -145,29 +149,18 @@ class StepProblem:
         evaluation: Evaluation | None,
     ) -> Trial:
         pull = self.manifold.exp_adjoint(self.measure.points, xi, ambient)
-        cost = xi * (self.mobility / self.tau)[..., None]
-        weights = self.measure.weights.to(torch.float64)
-        inverse = self.mobility.to(torch.float64).reciprocal()
-        vectors = torch.stack([cost + pull, cost, pull, ambient]).to(torch.float64)
-        masses = [weights, *self._unheard(weights)]
-        norms = [_norms(vectors, (mass * inverse).sqrt()) for mass in masses]
-        movement = norms[0][1].square() * (self.tau / 2)
-        groups = energy.shape[0]
-        flat = torch.cat([torch.cat(norms, -1).flatten(), energy.to(torch.float64), movement]).tolist()
-        energies, costs = flat[-2 * groups : -groups], flat[-groups:]
-        columns = len(norms) * groups
-        residuals = [self._relative(*flat[k : 4 * columns : columns]) for k in range(columns)]
-        objective = [e + c for e, c in zip(energies, costs, strict=True)]
-        if not all(math.isfinite(value) for value in objective):
-            residuals = [math.inf] * columns
-        tracers = bool((weights == 0).any())
-        worst, worst_of_mass = max(residuals), max(residuals[: columns - groups * tracers])
-        return Trial(xi, points, ambient, pull, potential, energies, objective, worst, worst_of_mass, evaluation)
-
-    def _unheard(self, weights: Tensor) -> list[Tensor]:
-        """Particles that the norm with their own masses would not hear: light ones, then tracers; each group alone."""
-        light = (weights > 0) & (weights < _LIGHT * weights.max())
-        return [mask.to(weights) for mask in (light, weights == 0) if bool(mask.any())]
+        cost = xi * self._scales.stiffness
+        norms = self._scales.norms(torch.stack([cost + pull, cost, pull, ambient]))
+        energies, costs = energy.tolist(), norms[0][1]
+        objective = [e + self.tau / 2 * c * c for e, c in zip(energies, costs, strict=True)]
+        if all(math.isfinite(value) for value in objective):
+            residuals = [max(map(self._relative, *rows)) for rows in norms]
+        else:
+            residuals = [math.inf] * len(norms)
+        of_mass = residuals[: len(norms) - self._scales.tracers]
+        return Trial(
+            xi, points, ambient, pull, potential, energies, objective, max(residuals), max(of_mass), evaluation
+        )
 
     def _relative(self, defect: float, cost: float, force: float, ambient: float) -> float:
         """Relative error of the displacement; a stationary state must not chase the rounding of its gradient."""
@@ -183,6 +176,33 @@ class StepProblem:
         return Trial(xi, points, nan, nan, nan[..., 0], groups, groups, math.inf, math.inf, None)
 
 
-def _norms(vectors: Tensor, root: Tensor) -> Tensor:
-    """Norms (4, G) with weights root^2 (G, n); the root goes in before the square, which could leave the range."""
-    return row_sum((vectors * root[..., None]).square()).sum(-1).sqrt()
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scales:
+    """What all trials of one step share.
+
+    Attributes:
+        stiffness: b / tau, shape (G, n, 1).
+        step: -tau / b, shape (G, n, 1).
+        roots: (w / b)^(1/2), float64, shape (K, 1, G, n, 1): first for all particles, then for those that a norm with
+            their own masses would not hear, with masses 1: light ones, and tracers; only where there are any.
+        tracers: whether the last of them are tracers.
+    """
+
+    stiffness: Tensor
+    step: Tensor
+    roots: Tensor
+    tracers: bool
+
+    @staticmethod
+    def of(weights: Tensor, mobility: Tensor, tau: float) -> _Scales:
+        b, masses = mobility[..., None], weights.to(torch.float64)
+        unheard = [(weights > 0) & (masses < _LIGHT * masses.max()), weights == 0]
+        rows = torch.stack([masses, *(mask.to(masses) for mask in unheard if bool(mask.any()))])
+        roots = (rows[:, None] / mobility.to(torch.float64)).sqrt()
+        return _Scales(b / tau, -tau / b, roots[:, None, ..., None], bool(unheard[-1].any()))
+
+    def norms(self, vectors: Tensor) -> list[list[list[float]]]:
+        """Norms of vectors (4, G, n, d), numbers (K, 4, G); the root goes in before squares, which could overflow."""
+        norms: list[list[list[float]]] = torch.linalg.vector_norm(vectors * self.roots, dim=(-2, -1)).tolist()
+        return norms
