@@ -96,7 +96,7 @@ class Anderson(AbstractMinimizer):
             best = trial if trial.residual < best.residual else best
             if trial.finite:
                 new_image, new_defect = _mapped(problem, trial, blocks)
-                pairs.append((new_image - image, new_defect - defect))
+                pairs.append(((new_image - image)[:, None], (new_defect - defect)[:, None]))
                 history = history.extended(*pairs[-1])
                 image, defect = new_image, new_defect
         status, detail = judge(problem, origin, best)
@@ -105,17 +105,16 @@ class Anderson(AbstractMinimizer):
         kept = _secants(pairs[-self.carry :], problem.tau) if self.carry and status.ok else None
         return Minimization(status, best, passes, detail, kept)
 
-    def _carried(self, problem: StepProblem, origin: Trial, secants: Secants | None) -> list[tuple[Tensor, Tensor]]:
-        """Secant pairs of the previous step, moved into the tangent spaces of this one; none that do not fit."""
+    def _carried(self, problem: StepProblem, origin: Trial, secants: Secants | None) -> tuple[Tensor, Tensor] | None:
+        """Secant pairs of the previous step, moved into the tangent spaces of this one; None where they do not fit."""
         if secants is None or self.carry == 0 or abs(secants.tau - problem.tau) > _SAME_TAU * problem.tau:
-            return []
+            return None
         shape = origin.xi.shape
         if secants.images.shape[:1] + secants.images.shape[2:] != shape or secants.images.dtype != origin.xi.dtype:
-            return []
-        moved = [
-            problem.manifold.project_vector(problem.measure.points, part) for part in (secants.images, secants.defects)
-        ]
-        return list(zip(moved[0].unbind(1), moved[1].unbind(1), strict=True))[-self.carry :]
+            return None
+        y, newest = problem.measure.points, slice(-self.carry, None)
+        images, defects = secants.images[:, newest], secants.defects[:, newest]
+        return problem.manifold.project_vector(y, images), problem.manifold.project_vector(y, defects)
 
 
 @final
@@ -123,68 +122,58 @@ class Anderson(AbstractMinimizer):
 class _History:
     """Secant pairs on one ring of memory: the oldest pair makes room for the newest.
 
-    `columns` holds the defect differences weighted by (w b)^(1/2) and normalized, `gram` their inner products.
+    `columns` holds the defect differences weighted by (w b)^(1/2) and normalized, `images` the image differences
+    divided by the same norms, `gram` the inner products of the columns. Products take vectors as rows from the left,
+    which is several times faster for many heads than columns from the right.
     """
 
     weight: Tensor
     images: Tensor
     columns: Tensor
-    scales: Tensor
     gram: Tensor
     count: int
 
     @staticmethod
-    def begin(problem: StepProblem, memory: int, carried: list[tuple[Tensor, Tensor]]) -> _History:
+    def begin(problem: StepProblem, memory: int, carried: tuple[Tensor, Tensor] | None) -> _History:
         mobility, d = problem.mobility, problem.measure.d
         groups, n = mobility.shape
-        size = memory + len(carried)
+        size = memory + (0 if carried is None else carried[0].shape[1])
         weight = (problem.measure.weights * mobility).to(torch.float64).sqrt()
         device, wide = mobility.device, torch.float64
         history = _History(
-            weight=weight[..., None].expand(groups, n, d).reshape(groups, n * d),
-            images=torch.zeros(groups, size, n * d, dtype=mobility.dtype, device=device),
-            columns=torch.zeros(groups, size, n * d, dtype=wide, device=device),
-            scales=torch.ones(groups, size, dtype=wide, device=device),
-            gram=torch.eye(size, dtype=wide, device=device).repeat(groups, 1, 1),
-            count=len(carried),
+            weight=weight[..., None].expand(groups, n, d).reshape(groups, 1, n * d),
+            images=torch.empty(groups, size, n * d, dtype=mobility.dtype, device=device),
+            columns=torch.empty(groups, size, n * d, dtype=wide, device=device),
+            gram=torch.empty(groups, size, size, dtype=wide, device=device),
+            count=0,
         )
-        if carried:
-            old = slice(len(carried))
-            columns = torch.stack([defect.flatten(-2) for _, defect in carried], 1) * history.weight[:, None]
-            scales = torch.linalg.vector_norm(columns, dim=-1).clamp_min(torch.finfo(wide).tiny)
-            columns /= scales[..., None]
-            history.images[:, old] = torch.stack([image.flatten(-2) for image, _ in carried], 1)
-            history.columns[:, old] = columns
-            history.scales[:, old] = scales
-            history.gram[:, old, old] = columns @ columns.mT
-        return history
+        return history if carried is None else history.extended(*carried)
 
-    def extended(self, image: Tensor, defect: Tensor) -> _History:
-        """Take in one pair of differences (G, n, d)."""
-        slot = self.count % self.images.shape[1]
-        column = defect.flatten(-2) * self.weight
-        scale = torch.linalg.vector_norm(column, dim=-1).clamp_min(torch.finfo(torch.float64).tiny)
-        self.images[:, slot] = image.flatten(-2)
-        self.columns[:, slot] = column / scale[:, None]
-        self.scales[:, slot] = scale
-        products = (self.columns @ self.columns[:, slot, :, None])[..., 0]
-        self.gram[:, slot] = products
-        self.gram[:, :, slot] = products
-        return replace(self, count=self.count + 1)
+    def extended(self, images: Tensor, defects: Tensor) -> _History:
+        """Take in pairs of differences (G, c, n, d)."""
+        start = self.count % self.images.shape[1]
+        new, count = slice(start, start + images.shape[1]), self.count + images.shape[1]
+        columns = defects.flatten(-2) * self.weight
+        scales = torch.linalg.vector_norm(columns, dim=-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+        self.columns[:, new] = columns / scales
+        self.images[:, new] = images.flatten(-2) / scales
+        live = slice(min(count, self.images.shape[1]))
+        products = torch.bmm(self.columns[:, new], self.columns[:, live].mT)
+        self.gram[:, new, live] = products
+        self.gram[:, live, new] = products.mT
+        # The ridge keeps columns that have become parallel from blowing up the coefficients.
+        self.gram.diagonal(0, 1, 2)[:, new] += 10 * torch.finfo(self.images.dtype).eps
+        return replace(self, count=count)
 
     def mixed(self, image: Tensor, defect: Tensor) -> Tensor:
         """Combine the images so that the combined defect is smallest in L^2(w b), group by group."""
         if self.count == 0:
             return image
-        size = min(self.count, self.images.shape[1])
-        target = (defect.flatten(-2) * self.weight)[..., None]
-        right = self.columns[:, :size] @ target
-        # The ridge keeps columns that have become parallel from blowing up the coefficients.
-        ridge = 10 * torch.finfo(image.dtype).eps
-        gram = self.gram[:, :size, :size] + ridge * torch.eye(size, dtype=right.dtype, device=right.device)
-        coefficients = torch.linalg.solve_ex(gram, right)[0] / self.scales[:, :size, None]
-        correction = coefficients.to(image.dtype).mT @ self.images[:, :size]
-        return image - correction[:, 0].reshape(image.shape)
+        live = slice(min(self.count, self.images.shape[1]))
+        right = torch.bmm(defect.flatten(-2)[:, None] * self.weight, self.columns[:, live].mT)
+        coefficients = torch.linalg.solve_ex(self.gram[:, live, live], right.mT)[0].mT.to(image.dtype)
+        mixture = torch.baddbmm(image.flatten(-2)[:, None], coefficients, self.images[:, live], alpha=-1)
+        return mixture.view(image.shape)
 
 
 def _mapped(problem: StepProblem, trial: Trial, blocks: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -200,4 +189,4 @@ def _mapped(problem: StepProblem, trial: Trial, blocks: Tensor | None) -> tuple[
 def _secants(pairs: list[tuple[Tensor, Tensor]], tau: float) -> Secants | None:
     if not pairs:
         return None
-    return Secants(torch.stack([pair[0] for pair in pairs], 1), torch.stack([pair[1] for pair in pairs], 1), tau)
+    return Secants(torch.cat([pair[0] for pair in pairs], 1), torch.cat([pair[1] for pair in pairs], 1), tau)

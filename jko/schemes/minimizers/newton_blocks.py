@@ -34,31 +34,27 @@ def newton_blocks(problem: StepProblem, origin: Trial) -> Tensor | None:
         y[:, None], torch.zeros_like(directions), origin.ambient[..., None, :], directions
     )
     hessian = basis.mT @ (origin.curvature @ basis) + bent @ basis
-    identity = torch.eye(rank, dtype=y.dtype, device=y.device)
-    blocks = identity + (problem.tau / problem.mobility)[..., None, None] * (hessian + hessian.mT) / 2
-    least = _least_eigenvalue(blocks)
-    safe = (least > _LEAST_EIGENVALUE)[..., None, None]
-    inverse = _inverse(torch.where(safe, blocks, identity))
-    return basis @ inverse @ basis.mT
+    change = (problem.tau / (2 * problem.mobility))[..., None, None] * (hessian + hessian.mT)
+    return basis @ _safe_inverse(change) @ basis.mT
 
 
-def _least_eigenvalue(blocks: Tensor) -> Tensor:
-    if blocks.shape[-1] == 1:
-        return blocks[..., 0, 0]
-    if blocks.shape[-1] == 2:
-        half_trace = (blocks[..., 0, 0] + blocks[..., 1, 1]) / 2
-        half_gap = (blocks[..., 0, 0] - blocks[..., 1, 1]) / 2
-        return half_trace - torch.hypot(half_gap, blocks[..., 0, 1])
-    finite = torch.isfinite(blocks).all(-1).all(-1)
-    guarded = torch.where(finite[..., None, None], blocks, torch.zeros_like(blocks))
-    return torch.linalg.eigvalsh(guarded)[..., 0]
-
-
-def _inverse(blocks: Tensor) -> Tensor:
-    if blocks.shape[-1] == 1:
-        return blocks.reciprocal()
-    if blocks.shape[-1] == 2:
-        a, b, d = blocks[..., 0, 0], blocks[..., 0, 1], blocks[..., 1, 1]
-        adjugate = torch.stack([torch.stack([d, -b], -1), torch.stack([-b, a], -1)], -2)
-        return adjugate / (a * d - b * b)[..., None, None]
-    return torch.linalg.inv(blocks)
+def _safe_inverse(change: Tensor) -> Tensor:
+    """Inverses of the blocks I + change where they are safe, I elsewhere; `change` is symmetric."""
+    rank = change.shape[-1]
+    identity = torch.eye(rank, dtype=change.dtype, device=change.device)
+    blocks = identity + change
+    if rank == 1:
+        least, inverse = blocks[..., 0, 0], blocks.reciprocal()
+    elif rank == 2:
+        # Eigenvalues mean -+ radius; the adjugate of a block is its trace minus itself.
+        first, second = blocks[..., 0, 0], blocks[..., 1, 1]
+        mean = (first + second) / 2
+        radius = torch.hypot((first - second) / 2, blocks[..., 0, 1])
+        least = mean - radius
+        inverse = (2 * mean[..., None, None] * identity - blocks) / (least * (mean + radius))[..., None, None]
+    else:
+        finite = torch.isfinite(blocks).all(-1).all(-1)
+        least = torch.linalg.eigvalsh(torch.where(finite[..., None, None], blocks, torch.zeros_like(blocks)))[..., 0]
+        safe = (least > _LEAST_EIGENVALUE)[..., None, None]
+        return torch.linalg.inv(torch.where(safe, blocks, identity))
+    return torch.where((least > _LEAST_EIGENVALUE)[..., None, None], inverse, identity)
