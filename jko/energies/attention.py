@@ -181,11 +181,11 @@ class AttentionEnergy(AbstractEnergy):
         )
 
     def _energies(self, sums: PairSums, weights: Tensor) -> Tensor:
-        mass, tracers = sums.mass.to(dtype=_DOUBLE), weights == 0
-        if bool(tracers.any()):
+        mass = sums.mass.to(dtype=_DOUBLE)
+        if not bool(weights.all()):
             # A tracer adds nothing even where its own mass overflows.
-            mass = mass.masked_fill(tracers, 0.0)
-        return mass @ weights.to(dtype=_DOUBLE) * (self.sign / 2)
+            mass = mass.masked_fill(weights == 0, 0.0)
+        return mass @ (weights.to(dtype=_DOUBLE) * (self.sign / 2))
 
     def _directional(self, points: Tensor, weights: Tensor, D: Tensor, direction: Tensor) -> Tensor:
         return self._head_gradient(self.reduction.directional_sums(points, weights, D, direction), D)
@@ -195,9 +195,9 @@ class AttentionEnergy(AbstractEnergy):
         assert sums.first is not None
         assert sums.first_transposed is not None
         if sums.symmetric:
-            return ((D * self.sign) @ sums.first).mT
+            return torch.bmm(sums.first.mT, D if self.sign == 1 else -D)
         half = D * (self.sign / 2)
-        return (half @ sums.first + half.mT @ sums.first_transposed).mT
+        return torch.baddbmm(sums.first.mT @ half.mT, sums.first_transposed.mT, half)
 
     def _head_curvature(self, sums: PairSums, D: Tensor) -> Tensor:
         """s/2 (D M D^T + D^T M^T D), shape (H, n, d, d), from the second moments M of both sides."""

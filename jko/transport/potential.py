@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.numerics import row_sum
+from jko.numerics import all_finite, row_sum
 from jko.transport.base import CouplingProblem
 
 __all__ = ["PotentialTest", "potential_test"]
@@ -36,21 +36,20 @@ def potential_test(problem: CouplingProblem) -> PotentialTest:
     Values that are not finite prove nothing: the test fails.
     Time O(n^2 d), memory O(n) rows at a time.
     """
-    massive = problem.weights > 0
-    x, y, phi, mobility = (
-        part[massive].to(torch.float64)
-        for part in (problem.target, problem.source, problem.potential, problem.mobility)
-    )
+    parts = [problem.target, problem.source, problem.potential, problem.mobility]
+    if not bool(problem.weights.all()):
+        massive = problem.weights > 0
+        parts = [part[massive] for part in parts]
+    x, y, phi, mobility = (part.to(torch.float64) for part in parts)
     factor = mobility / (2 * problem.tau)
     own = factor * problem.manifold.squared_distance(x, y)
-    slack = _slack(problem, x, y, phi, factor, own)
     center = y.mean(0)
     u, v = x - center, y - center
     square_u, square_v = row_sum(u.square()), row_sum(v.square())
     ones = torch.ones_like(factor)[:, None]
     left = torch.cat([2 * factor[:, None] * v, -factor[:, None], -ones], 1)
     right = torch.cat([u.T, square_u[None], phi[None]])
-    if not bool(torch.isfinite(left).all() & torch.isfinite(right).all()):
+    if not (all_finite(left) and all_finite(right)):
         return PotentialTest(False, math.inf)
     offset = phi + own - factor * square_v + _chord_rounding(factor, square_v, square_u, phi)
     largest, passed = 0.0, True
@@ -63,6 +62,7 @@ def potential_test(problem: CouplingProblem) -> PotentialTest:
             continue
         rows, columns = (screen > 0).nonzero(as_tuple=True)
         rows = rows + start
+        slack = _slack(problem, x, y, phi, factor, own)
         exact = factor[rows] * problem.manifold.squared_distance(x[columns], y[rows])
         gain = phi[rows] - phi[columns] + own[rows] - exact
         if gain.numel():
