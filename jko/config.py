@@ -20,6 +20,7 @@ __all__ = [
     "MeasureConfig",
     "RunConfig",
     "SchemeConfig",
+    "SweepConfig",
     "check_config",
     "merge",
     "read_toml",
@@ -122,21 +123,40 @@ class SchemeConfig(_Model):
 
 
 class SolveConfig(_Model):
-    """Final time of a single run, and what it keeps."""
+    """Final time of a single run, what it keeps, and how often it writes that."""
 
     t1: Positive = 1.0
     save_every: int = Field(default=1, ge=1)
+    save_times: list[Annotated[float, Field(ge=0), AfterValidator(_finite)]] | None = Field(default=None, min_length=1)
+    save_clouds: bool = True
     max_steps: int | None = Field(default=None, ge=0)
+    checkpoint_every: int | None = Field(default=None, ge=1)
+    checkpoint_seconds: Positive = 30.0
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> SolveConfig:
+        if (self.save_every != 1) + (self.save_times is not None) + (not self.save_clouds) > 1:
+            raise ValueError("give one of save_every, save_times and save_clouds = false")
+        if self.save_times is not None and max(self.save_times) > self.t1 * (1 + 1e-9):
+            raise ValueError(f"save_times ends at {max(self.save_times)!r}, after t1 = {self.t1!r}")
+        return self
 
 
 class CommonConfig(_Model):
     """What every command takes."""
 
     seed: Seed = 0
+    path: Seed = 0
     device: str = "cpu"
     dtype: Literal["float64", "float32"] = "float64"
     measure: MeasureConfig = MeasureConfig()
     heads: HeadsConfig = HeadsConfig()
+
+    @model_validator(mode="after")
+    def _noise(self) -> CommonConfig:
+        if self.path and (self.heads.file is not None or (self.heads.process or "ou") != "ou"):
+            raise ValueError(f'path = {self.path} numbers the paths of the noise, which only process = "ou" has')
+        return self
 
 
 class CompareConfig(CommonConfig):
@@ -152,6 +172,15 @@ class RunConfig(CommonConfig):
     flow: FlowConfig = FlowConfig()
     scheme: SchemeConfig = SchemeConfig()
     solve: SolveConfig = SolveConfig()
+
+
+class SweepConfig(CommonConfig):
+    """The configuration of `jko sweep`: that of `jko run`, with lists of values for some of its keys."""
+
+    flow: FlowConfig = FlowConfig()
+    scheme: SchemeConfig = SchemeConfig()
+    solve: SolveConfig = SolveConfig()
+    sweep: dict[str, Any] = {}
 
 
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
@@ -197,7 +226,7 @@ def check_config(model: type[AnyConfig], data: dict[str, Any], source: str = "")
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        if model in (CompareConfig, RunConfig) and (other := _other_command(model, data)):
+        if model in (CompareConfig, RunConfig, SweepConfig) and (other := _other_command(model, data)):
             raise InvalidInput(f"{source}: {other}" if source else other) from None
         # A misspelt key explains the rest, so it comes first.
         found = sorted(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
@@ -239,11 +268,13 @@ def _other_command(model: type[BaseModel], data: dict[str, Any]) -> str:
     """Return the command whose configuration this is, when it is not the one that was asked for."""
     for owner, command, marks in (
         (CompareConfig, "compare", (("flow", "metrics"), ("solve", "taus"), ("solve", "samples"))),
+        (SweepConfig, "sweep", (("sweep", ""),)),
         (RunConfig, "run", (("flow", "metric"), ("scheme", ""), ("solve", "save_every"), ("solve", "max_steps"))),
     ):
         for table, key in marks:
             content = data.get(table)
-            if model is not owner and isinstance(content, dict) and (not key or key in content):
+            known = model is owner or (model is SweepConfig and owner is RunConfig)
+            if not known and isinstance(content, dict) and (not key or key in content):
                 mark = f"[{table}] {key}".strip()
                 return f"{mark} belongs to a configuration of `jko {command}`: give the file to that command"
     return ""

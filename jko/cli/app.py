@@ -10,7 +10,13 @@ import typer
 
 from jko.cli.compare import compare
 from jko.cli.exits import EXIT_BAD_INPUT, INTERRUPTED, Interrupts
+from jko.cli.headless import headless
+from jko.cli.info import info
+from jko.cli.paper import paper
+from jko.cli.plot import plot
+from jko.cli.resume import resume
 from jko.cli.run import run
+from jko.cli.sweep import sweep
 from jko.cli.verify import verify
 from jko.errors import JKOError
 
@@ -51,7 +57,12 @@ def _root(
 
 app.command()(compare)
 app.command()(run)
+app.command()(resume)
+app.command()(sweep)
+app.command()(info)
+app.command()(plot)
 app.command()(verify)
+app.command()(paper)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -62,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     command = typer.main.get_command(app)
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with Interrupts() as interrupts:
+    with headless(), Interrupts() as interrupts:
         try:
             status = command.main(words, prog_name="jko", standalone_mode=False)
             if status == INTERRUPTED:

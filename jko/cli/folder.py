@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from jko.cli.exits import INTERRUPTED, uninterrupted
 from jko.config import to_toml
 from jko.errors import RunFolderError
+from jko.runs import CHUNKED, locked
 from jko.solution import FORMAT_VERSION, versions
 from jko.storage import read_json, write_bytes, write_json
 
@@ -28,6 +29,9 @@ _SOLUTION_FILES = (
     "trajectory.safetensors",
     "measure.safetensors",
 )
+
+
+_UNFINISHED = ("running", "interrupted", "failed")
 
 
 @final
@@ -46,11 +50,17 @@ class Folder:
     outdated: set[Path] = field(default_factory=set)
 
     @staticmethod
-    def claim(path: Path, kind: str, config: BaseModel) -> Folder:
+    def claim(path: Path, kind: str, config: BaseModel, *, overwrite: bool = True) -> Folder:
         """Make the folder, or take over an earlier one of the same kind, and write the configuration into it.
 
+        Args:
+            path: the folder.
+            kind: of the results.
+            config: with its defaults written out.
+            overwrite: whether to replace a run that `jko resume` could continue.
+
         Raises:
-            RunFolderError: for a folder that holds anything else, or that cannot be written.
+            RunFolderError: for a folder that holds anything else, or such a run, or that cannot be written.
         """
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file; choose another folder with --out")
@@ -63,13 +73,18 @@ class Folder:
                 raise RunFolderError(
                     f"{path} is not empty and holds no {kind} of jko; choose another folder with --out, or empty it"
                 )
+            if not overwrite and old["format"] == CHUNKED and old.get("status") in _UNFINISHED:
+                raise RunFolderError(
+                    f"{path} holds a run that has not ended: continue it with `jko resume {path}`, choose another "
+                    "folder with --out, or replace it with --overwrite"
+                )
             outdated = {path / name for name in old.get("files", []) if Path(name).name == name}
             for name in old.get("solutions", []):
                 if Path(name).name == name:
                     outdated |= {path / name / file for file in _SOLUTION_FILES}
         folder = Folder(path, kind, outdated)
         # First of all, so that a folder of a run that was killed is known as one.
-        with uninterrupted():
+        with locked(path), uninterrupted():
             folder.write_run({"status": "running", **folder.listed()})
             write_bytes(path / "config.toml", to_toml(config))
         return folder
@@ -99,8 +114,10 @@ class Folder:
             raise
 
     def _end(self, status: str) -> None:
-        with uninterrupted():
-            self.write_run({"status": status, **self.listed()})
+        # A run that has begun to write says itself how it ended.
+        if _read_run(self.path).get("format") == FORMAT_VERSION:
+            with uninterrupted():
+                self.write_run({"status": status, **self.listed()})
 
     def write_run(self, content: dict[str, Any]) -> None:
         """Write run.json: format, kind, versions, and what the command adds."""

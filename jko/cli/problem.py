@@ -18,7 +18,16 @@ from jko.manifolds import AbstractManifold, Euclidean, Sphere
 from jko.measure import ParticleMeasure
 from jko.metrics import AbstractMetric, HeadwiseWasserstein, Wasserstein2, WeightedWasserstein
 
-__all__ = ["METRIC_NAMES", "check_size", "make_heads", "make_manifold", "make_measure", "make_metric", "resolved"]
+__all__ = [
+    "METRIC_NAMES",
+    "anchored",
+    "check_size",
+    "make_heads",
+    "make_manifold",
+    "make_measure",
+    "make_metric",
+    "resolved",
+]
 
 _METRICS: dict[str, type[AbstractMetric]] = {
     "wasserstein2": Wasserstein2,
@@ -48,6 +57,17 @@ def resolved(config: Any, dt: float) -> Any:
             values["dt"] = heads.dt or dt
         heads = HeadsConfig(**values)
     return config.model_copy(update={"measure": measure, "heads": heads})
+
+
+def anchored(config: Any) -> Any:
+    """Return the configuration with absolute file names: a run may be continued from another working directory."""
+
+    def absolute(table: Any, *names: str) -> Any:
+        files = {name: getattr(table, name) for name in names}
+        return table.model_copy(update={name: str(Path(file).resolve()) for name, file in files.items() if file})
+
+    update = {"measure": absolute(config.measure, "points"), "heads": absolute(config.heads, "file", "times")}
+    return config.model_copy(update=update)
 
 
 def check_size(config: Any, tau: float, measure: ParticleMeasure, kept: float) -> None:
@@ -131,7 +151,7 @@ def make_heads(config: CommonConfig, d: int, t1: float) -> AbstractHeads:
     if heads.process == "oscillating":
         return OscillatingHeads(D0, dt=heads.dt, t1=t1, phases=heads.phases)
     assert heads.sigma2 is not None
-    return OrnsteinUhlenbeckHeads(D0, sigma2=heads.sigma2, dt=heads.dt, t1=t1, seed=config.seed)
+    return OrnsteinUhlenbeckHeads(D0, sigma2=heads.sigma2, dt=heads.dt, t1=t1, seed=config.seed, path=config.path)
 
 
 def make_metric(name: str) -> AbstractMetric:

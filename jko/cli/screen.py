@@ -30,16 +30,20 @@ def make_progress(quiet: bool) -> AbstractProgress | None:
 def logging_to_stderr(verbose: bool) -> Iterator[None]:
     """Show the log of the library on standard error for the time of a command.
 
-    The end of a run is in the results already, so its warning is for those who ask.
+    The end of a run is in the results already, so its warning is for those who ask; that a run continues with another
+    number of threads, or from an older checkpoint, is not.
     """
     logger = logging.getLogger("jko")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    level = logger.level
+    runs = logging.getLogger("jko.runs")
+    level, level_of_runs = logger.level, runs.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if verbose else logging.ERROR)
+    runs.setLevel(logging.DEBUG if verbose else logging.WARNING)
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+        runs.setLevel(level_of_runs)

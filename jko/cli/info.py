@@ -1,0 +1,97 @@
+"""`jko info`: what is in a folder, how it ended, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["info"]
+
+_UNFINISHED = ("running", "failed", "interrupted")
+
+
+def info(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run, a comparison, a sweep, ...")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.", rich_help_panel="Common")] = False,
+) -> int:
+    """Tell what a folder holds, how it ended, and how to continue it."""
+    from jko.errors import RunFolderError
+    from jko.runs import CHUNKED
+    from jko.storage import json_bytes, read_json
+
+    run: Any = read_json(folder / "run.json")
+    if not isinstance(run, dict) or "kind" not in run:
+        raise RunFolderError(f"{folder / 'run.json'} was not written by jko")
+    told = _run(folder, run) if run["kind"] == "solution" and run.get("format") == CHUNKED else _other(folder, run)
+    told["size"] = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if as_json:
+        print(json_bytes(told, "info").decode(), end="")
+        return 0
+    width = max(len(key) for key in told)
+    for key, value in told.items():
+        text = _size(value) if key == "size" else value if isinstance(value, str) else json.dumps(value)
+        print(f"{key:<{width}}  {text}")
+    return 0
+
+
+def _run(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a run that is written while it goes on."""
+    from jko.errors import RunFolderError
+    from jko.runs import RunFolder
+    from jko.solution import load
+
+    told: dict[str, Any] = {"kind": "run", "title": run["title"]}
+    try:
+        solution = load(folder)
+    except RunFolderError as error:
+        return {**told, "status": run["status"], "trouble": str(error), "continue": "start the run again"}
+    ended = run["status"] not in _UNFINISHED
+    told["status"] = run["status"] if ended else f"{run['status']}: not at its end"
+    if solution.failure is not None:
+        told["failure"] = str(solution.failure)
+    t = float(solution.states.t[-1])
+    told |= {
+        "reached": f"t = {t:g} of {run['t1']:g} after {solution.steps} steps of {run['tau']:g}",
+        "measure": f"n = {run['n']}, d = {run['d']}, {run['dtype']} on {run['device']}",
+        "clouds": f"{len(solution.times)} kept",
+        "checkpoints": RunFolder(folder).checkpoints(),
+        "threads": run.get("threads"),
+        "versions": run.get("versions"),
+    }
+    if run.get("resumed"):
+        told["resumed"] = f"after steps {', '.join(map(str, run['resumed']))}"
+    for key in ("seed", "path", "heads", "flow", "scheme"):
+        if key in run["config"]:
+            told[key] = run["config"][key]
+    told["continue"] = _advice(folder, run, solution.status.ok)
+    return told
+
+
+def _advice(folder: Path, run: dict[str, Any], done: bool) -> str:
+    if "scheme" not in run["config"]:
+        return f"in Python: jko.resume({str(folder)!r}, flow, scheme)"
+    return f"jko resume {folder}" + (f" --t1 T, with T above {run['t1']:g}" if done else "")
+
+
+def _other(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
+    """What is known of results that were saved as a whole."""
+    told = {"kind": run["kind"], "title": run.get("title", ""), "status": run.get("status", "unknown")}
+    if run.get("failure"):
+        told["failure"] = f"{run['failure'].get('status')} in step {run['failure'].get('step')}"
+    if run.get("solutions"):
+        told["runs"] = len(run["solutions"])
+    told["versions"] = run.get("versions")
+    if run["kind"] == "sweep":
+        told["continue"] = f"jko sweep {folder / 'config.toml'} --out {folder}"
+    return told
+
+
+def _size(size: int) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000  # type: ignore[assignment]
+    return f"{size:.3g} TB"

@@ -1,0 +1,71 @@
+"""`jko resume`: a run of `jko run` goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jko.cli import options as o
+from jko.cli.exits import uninterrupted
+
+if TYPE_CHECKING:
+    from jko.config import RunConfig
+
+__all__ = ["resume"]
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run that `jko run` began.")],
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CONFIG.toml]", help="Configuration to compare with that of the run, for its t1."),
+    ] = None,
+    t1: Annotated[
+        float | None, typer.Option("--t1", metavar="T", help="Final time, at least that of the run (the same).")
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(metavar="K", help="Largest number of further steps (no limit unless given).")
+    ] = None,
+    as_json: o.JsonOutput = False,
+    verbose: o.Verbose = False,
+    quiet: o.Quiet = False,
+) -> int:
+    """Continue a run that was interrupted or killed, or one that has ended, to a later time.
+
+    The result is that of an unbroken run, bit for bit, with the same number of threads. Anything but a later t1 is
+    refused.
+    """
+    from jko.cli import screen
+    from jko.cli.execution import PreparedRun, draw, exit_status, report
+
+    prepared = PreparedRun.of(_config(folder, config, t1))
+    with screen.logging_to_stderr(verbose):
+        solution = prepared.resume(folder, screen.make_progress(quiet), max_steps)
+        with uninterrupted():
+            files = draw(solution, folder)
+    report(solution, folder, files, as_json, quiet)
+    return exit_status(solution)
+
+
+def _config(folder: Path, given: Path | None, t1: float | None) -> RunConfig:
+    """The configuration that the run was begun with, with another t1; refuse what differs in config.toml."""
+    from jko.cli import problem
+    from jko.cli.execution import FREE
+    from jko.config import RunConfig, check_config, merge, read_toml
+    from jko.errors import RunFolderError
+    from jko.runs import RunFolder, compare_config
+
+    stored: dict[str, Any] = RunFolder(folder).read()["config"]
+    if "scheme" not in stored:
+        raise RunFolderError(f"{folder} was not begun by `jko run`: continue it with jko.resume in Python")
+    path = folder / "config.toml" if given is None else given
+    data: dict[str, Any] = stored
+    if given is not None or path.exists():
+        new = check_config(RunConfig, read_toml(path), str(path))
+        data = problem.anchored(problem.resolved(new, new.scheme.tau)).model_dump(exclude_none=True)
+        compare_config(stored, data, FREE)
+    if t1 is not None:
+        data = merge(data, {"solve": {"t1": t1}})
+    return check_config(RunConfig, data, str(folder))

@@ -1,0 +1,212 @@
+"""Sweeps: one run for every combination of parameters, side by side, restartable."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import logging
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from jko.cli import problem
+from jko.cli.combinations import SweepRun, expand
+from jko.cli.execution import FREE, PreparedRun
+from jko.cli.folder import Folder
+from jko.config import RunConfig, SweepConfig, check_config
+from jko.errors import JKOError, RunFolderError
+from jko.runs import CHUNKED, compare_config
+from jko.signals import uninterrupted
+from jko.status import Status
+from jko.storage import read_json, write_bytes, write_json
+
+__all__ = ["SweepTable", "sweep"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SweepTable:
+    """One row per run: its folder, its parameters, how it ended, and its numbers.
+
+    Attributes:
+        folder: where everything is.
+        rows: plain data, all with the same keys.
+        interrupted: whether runs are left to be taken.
+    """
+
+    folder: Path
+    rows: list[dict[str, Any]]
+    interrupted: bool
+
+    def count(self, *status: str) -> int:
+        """Return the number of rows with one of these statuses."""
+        return sum(row["status"] in status for row in self.rows)
+
+
+def sweep(
+    data: dict[str, Any],
+    folder: str | Path,
+    *,
+    jobs: int | None = None,
+    on_run: Callable[[int, int], None] | None = None,
+    source: str = "",
+) -> SweepTable:
+    """Take all runs of a sweep, in processes of their own, and write one table: results.csv and results.json.
+
+    Called again, it goes on: runs that have ended are left as they are, others continue from their checkpoints. On a
+    cluster, joblib takes the processes from dask:
+
+        client = distributed.Client(scheduler_file="scheduler.json")
+        with joblib.parallel_config(backend="dask"):
+            sweep(read_toml("sweep.toml"), "results")
+
+    The folder must then be one that all workers see. On one machine the cores are shared out: a worker takes
+    cores / jobs threads, and one where its pair sums are too small to share.
+
+    Args:
+        data: as for `expand`.
+        folder: of the results; the runs are in `runs/NAME`.
+        jobs: number of processes; None means what `joblib.parallel_config` says, else this process alone.
+        on_run: told how many runs have ended, and of how many.
+        source: where `data` come from, for messages.
+
+    Raises:
+        InvalidInput: for a configuration that is refused, before any work.
+        ResumeMismatch: when the folder holds a run with another configuration.
+        RunFolderError: when the folder holds anything else.
+    """
+    import joblib
+
+    runs = expand(data, source)
+    place = _claimed(Path(folder), check_config(SweepConfig, data, source), runs)
+    waiting = [run for run in runs if not _ended(place.path / "runs" / run.name, run)]
+    parallel = joblib.Parallel(n_jobs=jobs, return_as="generator")
+    threads = max(1, _cores() // max(1, joblib.effective_n_jobs(jobs)))
+    refused: dict[str, str] = {}
+    interrupted = False
+    try:
+        tasks = (
+            joblib.delayed(_take)(
+                run.config.model_dump(exclude_none=True), str(place.path / "runs" / run.name), threads
+            )
+            for run in waiting
+        )
+        for k, (run, refusal) in enumerate(zip(waiting, parallel(tasks), strict=True), len(runs) - len(waiting) + 1):
+            if refusal:
+                refused[run.name] = refusal
+            if on_run is not None:
+                on_run(k, len(runs))
+    except KeyboardInterrupt:
+        interrupted = True
+    with uninterrupted():
+        return _tabulated(place, runs, refused, interrupted)
+
+
+def _take(data: dict[str, Any], path: str, threads: int) -> str:
+    """Take one run, or go on with it; return why it was refused, if it was."""
+    folder = Path(path)
+    with _worker(threads):
+        try:
+            prepared = PreparedRun.of(check_config(RunConfig, data))
+            solution = None
+            if _begun(folder) and prepared.config.solve.max_steps is None:
+                with contextlib.suppress(RunFolderError):
+                    solution = prepared.resume(folder, None, None)
+            if solution is None:
+                solution = prepared.begin(folder, None)
+        except JKOError as error:
+            return str(error)
+    if solution.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    return ""
+
+
+@contextmanager
+def _worker(threads: int) -> Iterator[None]:
+    """Take this many threads; in a process of its own leave Ctrl-C to the first process, and warnings to the table."""
+    if multiprocessing.parent_process() is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        logging.getLogger("jko").addHandler(logging.NullHandler())
+    old = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(old)
+
+
+def _claimed(path: Path, config: SweepConfig, runs: list[SweepRun]) -> Folder:
+    """Make the folder, or take over that of the same sweep."""
+    for run in runs:
+        folder = path / "runs" / run.name
+        if _begun(folder):
+            new = problem.anchored(problem.resolved(run.config, run.config.scheme.tau)).model_dump(exclude_none=True)
+            compare_config(read_json(folder / "run.json")["config"], new, FREE)
+    place = Folder.claim(path, "sweep", config)
+    place.write_run({"title": _title(runs), "status": "running", "solutions": [f"runs/{run.name}" for run in runs]})
+    return place
+
+
+def _begun(folder: Path) -> bool:
+    """Whether a folder holds a run that was written while it went on."""
+    if not (folder / "run.json").exists():
+        return False
+    run = read_json(folder / "run.json")
+    return isinstance(run, dict) and run.get("format") == CHUNKED
+
+
+def _ended(folder: Path, run: SweepRun) -> bool:
+    if not _begun(folder) or not (folder / "summary.json").exists():
+        return False
+    told = read_json(folder / "run.json")
+    return told["status"] not in ("running", "failed", "interrupted") and told["t1"] >= run.config.solve.t1
+
+
+def _tabulated(place: Folder, runs: list[SweepRun], refused: dict[str, str], interrupted: bool) -> SweepTable:
+    """Collect what the runs left, and write it."""
+    found = [
+        {"run": run.name, **run.parameters, **_outcome(place.path / "runs" / run.name, run, refused)} for run in runs
+    ]
+    keys = list(dict.fromkeys(key for row in found for key in row))
+    rows = [{key: row.get(key) for key in keys} for row in found]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, keys, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_bytes(place.path / "results.csv", text.getvalue().encode())
+    write_json(place.path / "results.json", {"parameters": list(runs[0].parameters), "rows": rows})
+    table = SweepTable(place.path, rows, interrupted)
+    bad = table.count("refused") or len(rows) - table.count("success", "stopped")
+    place.write_run(
+        {
+            "title": _title(runs),
+            "status": "interrupted" if interrupted else "failed" if bad else "success",
+            "solutions": [f"runs/{run.name}" for run in runs],
+        }
+    )
+    return table
+
+
+def _outcome(folder: Path, run: SweepRun, refused: dict[str, str]) -> dict[str, Any]:
+    if run.name in refused:
+        return {"status": "refused", "failure": refused[run.name]}
+    if not _ended(folder, run):
+        return {"status": "not finished" if _begun(folder) else "not begun", "failure": None}
+    numbers: dict[str, Any] = read_json(folder / "summary.json")
+    return {key: value for key, value in numbers.items() if key not in ("title", "advice")}
+
+
+def _title(runs: list[SweepRun]) -> str:
+    return f"sweep of {len(runs)} runs over {', '.join(runs[0].parameters) or 'nothing'}"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
