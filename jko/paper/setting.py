@@ -101,6 +101,7 @@ class Setting:
             raise InvalidInput(f"sign must be +1 or -1, got {self.sign!r}")
         if self.dtype not in _DTYPES:
             raise InvalidInput(f"dtype must be float64 or float32, got {self.dtype!r}")
+        _check_device(self.device)
         if abs(self.t1 / self.dt - self.steps) > 1e-9 * self.steps or self.steps == 0:
             nearest = self.t1 / max(self.steps, 1)
             raise InvalidInput(
@@ -122,7 +123,7 @@ class Setting:
     @staticmethod
     def small(**changes: Any) -> Setting:
         """Return parameters for seconds."""
-        values = {"n": 24, "dt": 0.02, "t1": 4.0, "heads": (1, 4, 16), "paths": 3, "frames": 20, **changes}
+        values = {"n": 20, "dt": 0.02, "t1": 2.0, "heads": (1, 4, 16), "paths": 3, "frames": 20, **changes}
         return Setting(**{"window": values["t1"] / 4, **values})
 
     @property
@@ -164,3 +165,10 @@ class Setting:
         """Return the parameters as plain data."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**values, "heads": list(self.heads)}
+
+
+def _check_device(name: str) -> None:
+    try:
+        torch.zeros(1, device=torch.device(name))
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InvalidInput(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
