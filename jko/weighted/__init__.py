@@ -7,7 +7,9 @@ Transformer Architectures as Time-dependent Wasserstein Gradient Flows".
 
 from __future__ import annotations
 
+from jko.weighted.constants import EquivalenceConstants, equivalence_constants
 from jko.weighted.defects import ValueDefect, symmetry_defect, value_defect
+from jko.weighted.distance import WeightedDistance, weighted_distance
 from jko.weighted.fields import (
     covariance_defect,
     horizontal_lift,
@@ -18,14 +20,18 @@ from jko.weighted.fields import (
 from jko.weighted.mobility import effective_mobility, head_mobility
 
 __all__ = [
+    "EquivalenceConstants",
     "ValueDefect",
+    "WeightedDistance",
     "covariance_defect",
     "effective_mobility",
+    "equivalence_constants",
     "head_mobility",
     "horizontal_lift",
     "metric_speed",
     "symmetry_defect",
     "upper_gradient",
     "value_defect",
+    "weighted_distance",
     "weighted_gradient",
 ]
