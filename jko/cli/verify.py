@@ -114,10 +114,12 @@ class _Saved:
             self._draw(report.findings[-1])
 
     def _draw(self, finding: Finding) -> None:
-        from jko import plotting
+        from jko.plotting.verification import finding_png
+        from jko.storage import write_bytes
 
         if finding.figure is not None:
-            self.files.extend(plotting.save_figure(plotting.finding_figure(finding), self.folder.path / finding.key))
+            self.files.append(f"{finding.key}.png")
+            write_bytes(self.folder.path / self.files[-1], finding_png(finding))
 
     def close(self, report: Report) -> None:
         from jko.storage import write_json
@@ -170,7 +172,7 @@ def _report(report: Report, files: list[str], folder: Folder, as_json: bool, qui
     if report.status is Status.INTERRUPTED:
         print(f"interrupted; what is complete is saved in {folder.path}", file=sys.stderr)
     if not quiet:
-        print(f"Results in {folder.path}: verify.json, {len(files)} files of figures", file=sys.stderr)
+        print(f"Results in {folder.path}: verify.json, {len(files)} figures", file=sys.stderr)
 
 
 def _table(report: Report) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 
@@ -13,7 +14,7 @@ from jko.errors import InvalidInput
 from jko.plotting.style import COLORS, GRAY, math_title, new_figure, tidy
 from jko.verify import Curve, Finding, Verdict
 
-__all__ = ["finding_figure"]
+__all__ = ["finding_figure", "finding_png"]
 
 # Where a curve belongs to no metric.
 _OTHERS = (*COLORS.values(), "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -75,6 +76,17 @@ def finding_figure(finding: Finding) -> Figure:
     else:
         axes.legend(frameon=False, fontsize=9)
     return figure
+
+
+def finding_png(finding: Finding, *, dpi: int = 130) -> bytes:
+    """Return the figure of a finding as a PNG file.
+
+    Raises:
+        InvalidInput: for a finding without anything to draw.
+    """
+    buffer = io.BytesIO()
+    finding_figure(finding).savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
 
 
 def _draw(axes: Axes, curve: Curve, position: int, line: str, color: str) -> None:

@@ -11,7 +11,19 @@ from typing import Any, final
 from jko.errors import InvalidInput, JKOError, SolveFailed
 from jko.solution import versions
 from jko.status import Status
-from jko.verify import construction, continuity, limits, metric, minimizers, second_order
+from jko.verify import (
+    construction,
+    continuity,
+    gradients,
+    identity,
+    ledger,
+    limits,
+    longtime,
+    metric,
+    minimizers,
+    rest,
+    second_order,
+)
 from jko.verify.base import Finding, Setting, Statement, Verdict
 
 __all__ = ["STATEMENTS", "Report", "select", "verify"]
@@ -23,6 +35,11 @@ STATEMENTS: tuple[Statement, ...] = (
     *continuity.STATEMENTS,
     *second_order.STATEMENTS,
     *limits.STATEMENTS,
+    *gradients.STATEMENTS,
+    *identity.STATEMENTS,
+    *ledger.STATEMENTS,
+    *longtime.STATEMENTS,
+    *rest.STATEMENTS,
 )
 
 
