@@ -80,17 +80,20 @@ class _BlockedPairs(AbstractPairs):
     def sums(
         self, kernel: AbstractKernel, targets: Tensor, sources: Tensor, weights: Tensor, own: Tensor | None, order: int
     ) -> KernelSums:
-        parts = [
-            kernel.sums(targets[i], sources, weights, None if own is None else own[i], order)
-            for i in self._blocks(targets, sources)
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        return KernelSums(
-            torch.cat([part.value for part in parts]),
-            _joined([part.gradient for part in parts]),
-            _joined([part.curvature for part in parts]),
-        )
+        blocks = self._blocks(targets, sources)
+        out: list[Tensor] | None = None
+        for i in blocks:
+            sums = kernel.sums(targets[i], sources, weights, None if own is None else own[i], order)
+            if len(blocks) == 1:
+                return sums
+            parts = [part for part in (sums.value, sums.gradient, sums.curvature) if part is not None]
+            # Small results between large buffers would keep the memory of the buffers from being used again.
+            if out is None:
+                out = [part.new_empty(targets.shape[0], *part.shape[1:]) for part in parts]
+            for whole, part in zip(out, parts, strict=True):
+                whole[i] = part
+        assert out is not None
+        return KernelSums(*out)
 
     def derivative(
         self,
@@ -101,11 +104,11 @@ class _BlockedPairs(AbstractPairs):
         own: Tensor | None,
         moving: tuple[Tensor, Tensor],
     ) -> Tensor:
-        parts = [
-            kernel.derivative(targets[i], sources, weights, None if own is None else own[i], moving[0][i], moving[1])
-            for i in self._blocks(targets, sources)
-        ]
-        return torch.cat(parts)
+        out = torch.empty_like(targets)
+        for i in self._blocks(targets, sources):
+            part = None if own is None else own[i]
+            out[i] = kernel.derivative(targets[i], sources, weights, part, moving[0][i], moving[1])
+        return out
 
     def _blocks(self, targets: Tensor, sources: Tensor) -> list[slice]:
         size = self.reduction.block_bytes
@@ -113,7 +116,7 @@ class _BlockedPairs(AbstractPairs):
             size = _CPU_BLOCK_BYTES if targets.device.type == "cpu" else _DEVICE_BLOCK_BYTES
         per_row = targets.element_size() * sources.shape[0] * (2 * targets.shape[1] + 4)
         rows = max(1, size // max(1, per_row))
-        return [slice(a, a + rows) for a in range(0, targets.shape[0], rows)]
+        return [slice(a, a + rows) for a in range(0, max(1, targets.shape[0]), rows)]
 
 
 @final
@@ -183,8 +186,3 @@ def _readable(kernel: AbstractKernel) -> bool:
     except InvalidInput:
         return False
     return True
-
-
-def _joined(parts: list[Tensor | None]) -> Tensor | None:
-    known = [part for part in parts if part is not None]
-    return torch.cat(known) if len(known) == len(parts) else None

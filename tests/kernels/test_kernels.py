@@ -150,6 +150,14 @@ def test_single_precision(kernel: AbstractKernel, formula: Any) -> None:
         assert_close(getattr(actual, name), getattr(expected, name), 2e-5)
 
 
+@pytest.mark.parametrize("kernel", [GaussianKernel(1.0), FunctionKernel(product)])
+def test_no_targets(kernel: AbstractKernel) -> None:
+    x, w = cloud()
+    actual = pairs_by(Blocked(), kernel).sums(kernel, x[:0], x, w, None, 2)
+    assert actual.value.shape == (0,)
+    assert actual.gradient.shape == (0, 2)  # type: ignore[union-attr]
+
+
 def test_no_array_over_all_pairs() -> None:
     x, w = cloud(1200, 2)
     with Recorder() as recorder:
