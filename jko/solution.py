@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import functools
+import json
 import platform
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
 
-from jko.errors import RunFolderError
+from jko.errors import MissingDependency, RunFolderError
 from jko.measure import ParticleMeasure
 from jko.records import Records
 from jko.runs import CHUNKED, RunData, read_run
 from jko.status import Failure, Status
 from jko.storage import read_json, read_tensors, write_json, write_tensors
 from jko.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from xarray import Dataset
 
 __all__ = ["FORMAT_VERSION", "Solution", "load"]
 
@@ -111,6 +115,43 @@ class Solution:
                 if name in self.records:
                     numbers[name] = float(reduce(self.records[name]))
         return numbers
+
+    def to_xarray(self) -> Dataset:
+        """Return the run as an xarray Dataset, to be written to NetCDF or Zarr for instance.
+
+        State columns on `t` (K + 1 times), columns of the steps on `step_t` (K times, the end of each step), clouds as
+        `points` (`saved_t`, `particle`, `coordinate`) with `weights` (`particle`); where the support changed, `points`
+        and `weights` are one cloud after the other along `particle`, and `size` (`saved_t`) says how many each has.
+
+        Raises:
+            MissingDependency: when xarray is not installed.
+        """
+        try:
+            from xarray import Dataset
+        except ImportError:
+            raise MissingDependency(
+                "to_xarray needs xarray, which is not installed: pip install 'jko[xarray]'"
+            ) from None
+        states = {name: ("t", column.numpy()) for name, column in self.states.numeric().items() if name != "t"}
+        records = {
+            f"step_{name}": ("step_t", column.numpy())
+            for name, column in self.records.numeric().items()
+            if name not in self.states
+        }
+        clouds = {name: tensor.cpu().numpy() for name, tensor in self.trajectory.tensors().items()}
+        axes = ("saved_t", "particle", "coordinate") if "sizes" not in clouds else ("particle", "coordinate")
+        data: dict[str, Any] = {
+            **states,
+            **records,
+            "points": (axes, clouds["points"]),
+            "weights": ("particle", clouds["weights"]),
+        }
+        if "sizes" in clouds:
+            data["size"] = ("saved_t", clouds["sizes"])
+        times = self.states.t.numpy()
+        coordinates = {"t": times, "step_t": times[1:], "saved_t": self.times.numpy()}
+        attributes = {"title": self.title, "status": self.status.value, "config": json.dumps(dict(self.config))}
+        return Dataset(data, coords=coordinates, attrs=attributes)
 
     def save(self, folder: str | Path, *, summary: dict[str, Any] | None = None) -> Path:
         """Write the run into a folder: `run.json`, `summary.json` and safetensors files, each atomically.

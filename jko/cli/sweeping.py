@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import logging
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from jko.cli.combinations import SweepRun, expand
 from jko.cli.execution import FREE, PreparedRun
 from jko.cli.folder import Folder
 from jko.config import RunConfig, SweepConfig, check_config
-from jko.errors import JKOError, RunFolderError
+from jko.errors import JKOError, ResumeMismatch, RunFolderError
 from jko.runs import CHUNKED, compare_config
 from jko.signals import uninterrupted
 from jko.status import Status
@@ -118,8 +118,13 @@ def _take(data: dict[str, Any], path: str, threads: int) -> str:
             prepared = PreparedRun.of(check_config(RunConfig, data))
             solution = None
             if _begun(folder) and prepared.config.solve.max_steps is None:
-                with contextlib.suppress(RunFolderError):
+                try:
                     solution = prepared.resume(folder, None, None)
+                except ResumeMismatch:
+                    raise
+                except RunFolderError:
+                    # Nothing that could be continued: the run begins anew.
+                    solution = None
             if solution is None:
                 solution = prepared.begin(folder, None)
         except JKOError as error:
@@ -133,7 +138,8 @@ def _take(data: dict[str, Any], path: str, threads: int) -> str:
 def _worker(threads: int) -> Iterator[None]:
     """Take this many threads; in a process of its own leave Ctrl-C to the first process, and warnings to the table."""
     if multiprocessing.parent_process() is not None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         logging.getLogger("jko").addHandler(logging.NullHandler())
     old = torch.get_num_threads()
     torch.set_num_threads(threads)
