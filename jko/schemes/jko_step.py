@@ -20,7 +20,7 @@ from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
 from jko.schemes.checks import AbstractCheck, CheckResult, FinishedStep
 from jko.schemes.coupled import CoupledStep, check_coupled, check_guess
 from jko.schemes.inputs import check_step, start_state
-from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, Secants, TrustNewton
+from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, Secants, TrustNewton, reported_residual
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
 from jko.transport import AbstractTransport, CouplingCertificate, CouplingProblem, Matched
@@ -261,7 +261,8 @@ class JKO(AbstractScheme):
             energies = torch.tensor(trial.energy, dtype=torch.float64)
             columns["head_energy"] = float(energies.mean() if weights is None else energies @ weights.to(energies))
         largest = float(row_sum(trial.xi.square()).amax().sqrt())
-        common = {**columns, "largest_displacement": largest, "residual": trial.residual}
+        residual = reported_residual(problem, trial)
+        common = {**columns, "largest_displacement": largest, "residual": residual}
         if not found.status.ok:
             failed = _averaged(flow, measure, trial, weights) if trial.finite else None
             info = StepInfo(

@@ -20,7 +20,7 @@ from jko.schemes.coupled.chart_base import ChartBase
 from jko.schemes.coupled.correction import TransportCorrection
 from jko.schemes.coupled.inputs import mobility_field
 from jko.schemes.coupled.terms import AbstractTerm, EntropicTerm, PlanTerm
-from jko.schemes.minimizers import Minimization
+from jko.schemes.minimizers import Minimization, reported_residual
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
 from jko.transport import AbstractTransport, Coupling, CouplingCertificate, TransportProblem
@@ -200,9 +200,12 @@ class CoupledStep:
         zero = torch.zeros_like(base.points)[None]
         if base.complete and start is None:
             # The old measure itself, whose pass the step has paid for.
-            return self.minimize(problem, problem.from_evaluation(zero, y.points[None], self.fields.evaluation), xi)
-        found, passes = self.minimize(problem, problem.evaluate(zero), xi)
-        return found, passes + 1
+            origin, paid = problem.from_evaluation(zero, y.points[None], self.fields.evaluation), 0
+        else:
+            origin, paid = problem.evaluate(zero), 1
+        found, passes = self.minimize(problem, origin, xi)
+        trial = replace(found.trial, residual=reported_residual(problem, found.trial))
+        return replace(found, trial=trial), passes + paid
 
     def _finished(
         self,
@@ -256,7 +259,11 @@ class CoupledStep:
         scale = max(size[1], size[2], floor)
         if not math.isfinite(size[0]) or not math.isfinite(scale):
             return math.inf
-        return size[0] / scale if scale > 0 else 0.0
+        residual = size[0] / scale if scale > 0 else 0.0
+        # As for every step: an error of the displacement within the rounding of the positions is no error.
+        reach = 30 * float(torch.finfo(x.dtype).eps) * float(x.points.abs().amax())
+        share = size[0] * mean**0.5 * self.tau / mean / reach if reach > 0 else math.inf
+        return share * self.rtol if residual > self.rtol and share <= 1 else residual
 
     def _rise(self, x: ParticleMeasure, objective: float) -> float:
         """How far the objective lies above that of the old measure, where that one is a candidate."""
