@@ -71,7 +71,7 @@ def shortest_path(energy: PathEnergy, path: Tensor, rtol: float) -> Geodesic:
     point = search.at(path)
     curvature, last = math.nan, (math.inf, math.inf)
     for _ in range(_ROUNDS):
-        if not point.moves:
+        if not search.moves(point):
             break
         chart = PathChart.at(energy, point.path, point.value)
         residual = search.residual(chart, point)
@@ -92,7 +92,7 @@ def _judged(search: _Search, point: _Point, curvature: float) -> Geodesic:
     value, longest = point.value.value, point.value.longest
     if not math.isfinite(value):
         return Geodesic(point.path, value, longest, Status.NON_FINITE, math.inf, math.nan, search.evaluations)
-    if not point.moves:
+    if not search.moves(point):
         return Geodesic(point.path, value, longest, Status.SUCCESS, 0.0, 1.0, search.evaluations)
     residual = search.residual(PathChart.at(search.energy, point.path, point.value), point)
     if residual <= search.tolerance(point) and not math.isnan(curvature):
@@ -111,9 +111,10 @@ class _Point:
     value: PathValue
 
     @property
-    def moves(self) -> bool:
-        """Whether there is something to minimize: inner points, and an energy that is positive and finite."""
-        return self.path.shape[0] > 2 and 0 < self.value.value < math.inf
+    def rounding(self) -> float:
+        """The relative error of the displacement that comes from the last digits of the points."""
+        speed = math.sqrt(float(self.value.mobility.amax()) / self.value.value)
+        return 16 * torch.finfo(self.path.dtype).eps * float(self.path.abs().amax()) * speed * (len(self.path) - 1)
 
 
 @final
@@ -154,10 +155,11 @@ class _Search:
 
     def tolerance(self, point: _Point) -> float:
         """`rtol`, or what the rounding of the points allows where they hardly move."""
-        path, eps = point.path, torch.finfo(point.path.dtype).eps
-        coordinate = float(path.abs().amax())
-        speed = math.sqrt(float(point.value.mobility.amax()) / point.value.value)
-        return max(self.rtol, 16 * eps * coordinate * speed * (path.shape[0] - 1))
+        return max(self.rtol, point.rounding)
+
+    def moves(self, point: _Point) -> bool:
+        """Whether there is something to minimize: inner points, and an energy that is finite and no rounding of 0."""
+        return len(point.path) > 2 and 0 < point.value.value < math.inf and point.rounding < 1
 
     def product(self, chart: PathChart, direction: Vector) -> Vector:
         """The Hessian at the path of the chart times a direction, by a central difference of exact gradients."""
