@@ -103,7 +103,7 @@ def end_time() -> float:
 
 def step_of(setting: Setting) -> float:
     """Return the step of the runs, which divides the period."""
-    return PERIOD / setting.choose(100, 600)
+    return PERIOD / setting.choose(75, 600)
 
 
 def oscillating(setting: Setting, count: int, phases: str) -> OscillatingHeads:
@@ -269,9 +269,11 @@ def oscillating_phases(setting: Setting) -> tuple[Finding, ...]:
     """The outcome of the oscillating experiment depends on the phases: shared ones keep G^2 up, spread ones do not."""
     counts = setting.choose((1, 10), (1, 3, 10, 30))
     means: dict[str, list[float]] = {}
+    # One head has one phase, 0, either way.
+    alone = LongRun.along(setting, "", oscillating(setting, 1, "shared"), 1).plateau
     for phases in ("shared", "spread"):
-        runs = [LongRun.along(setting, "", oscillating(setting, count, phases), 1) for count in counts]
-        means[phases] = [run.plateau for run in runs]
+        runs = [LongRun.along(setting, "", oscillating(setting, count, phases), 1) for count in counts[1:]]
+        means[phases] = [alone, *(run.plateau for run in runs)]
     shared, spread = (
         Measurement(
             f"mean G^2 over the last period at H = {counts[-1]} against half of that at H = 1, phases {phases}",
