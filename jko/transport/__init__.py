@@ -12,6 +12,7 @@ from jko.transport.cost import GroundCost
 from jko.transport.exact import ground_cost, optimal_cost, squared_wasserstein
 from jko.transport.matched import Matched
 from jko.transport.potential import PotentialTest, potential_test
+from jko.transport.sinkhorn import Sinkhorn
 
 __all__ = [
     "AbstractTransport",
@@ -21,6 +22,7 @@ __all__ = [
     "GroundCost",
     "Matched",
     "PotentialTest",
+    "Sinkhorn",
     "TransportProblem",
     "TransportSolution",
     "ground_cost",

@@ -15,6 +15,7 @@ from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
 from jko.status import Status
 from jko.transport.cost import GroundCost
+from jko.transport.entropic.solve import SelfTransport
 
 __all__ = [
     "AbstractTransport",
@@ -99,7 +100,8 @@ class TransportProblem:
         y, x = (measure.points.to(torch.float64) for measure in (self.source, self.target))
         if self.target_mobility is not None:
             beta, alpha = half(self.mobility), half(self.target_mobility)
-            return GroundCost(y, x, self.manifold, beta, alpha, half(self.target_mobility_gradient))
+            slope = half(self.target_mobility_gradient)
+            return GroundCost(y, x, self.manifold, beta, alpha, target_factor_gradient=slope)
         return GroundCost(y, x, self.manifold, None if self.mobility is None else self.mobility.detach().to(y))
 
 
@@ -151,7 +153,7 @@ class TransportSolution:
         weight_gradient: derivative of the value in the weights of the targets, shape (m,), shifted so that its mean
             under the weights is 0; None where the solver has none.
         coupling: the plan where it has few entries; None for an entropic solver.
-        self_potentials: the potentials of the debiasing terms of source and target, (n,) and (m,).
+        self_transports: of the source and of the target, where the value is debiased by them.
         eps: strength of the entropy; 0 for an exact solver.
         detail: particulars of a failure.
     """
@@ -166,7 +168,7 @@ class TransportSolution:
     target_potential: Tensor | None = None
     weight_gradient: Tensor | None = None
     coupling: Coupling | None = None
-    self_potentials: tuple[Tensor, Tensor] | None = None
+    self_transports: tuple[SelfTransport, ...] = ()
     eps: float = 0.0
     detail: str = ""
 

@@ -60,7 +60,7 @@ class Matched(AbstractTransport):
         every = torch.arange(a.shape[0], device=a.device)
         cost = problem.cost()
         value = float(normalized(w) @ cost.pairs(every, every))
-        gradient = cost.pair_gradients(every, every).to(problem.target.dtype)
+        gradient = cost.swapped().pair_gradients(every, every).to(problem.target.dtype)
         return TransportSolution(problem, value, Status.SUCCESS, 0.0, 0, gradient, coupling=Coupling.identity(w))
 
     def certify(self, problem: CouplingProblem) -> CouplingCertificate:

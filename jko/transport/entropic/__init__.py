@@ -1,0 +1,1 @@
+"""Entropic transport: kernels, the ascent of the dual, self-transport, gradients."""
