@@ -107,7 +107,7 @@ def solve(
         run = Run(flow, scheme, times, save, asked, guess, [], writer)
         run.begin(0, times[0], scheme.start(flow, measure, times[0]))
         if writer is not None:
-            writer.begin()
+            writer.begin(run.rows[0])
         status, failure = run.drive(stops, progress, max_steps)
         solution = _solution(run, status, failure, copy.deepcopy(config or {}))
     return _handed_over(solution, throw)
@@ -164,7 +164,12 @@ def resume(
         run_file = place.read()
         end = _compared(run_file, flow, scheme, t1, config)
         if run_file["status"] == Status.SUCCESS.value and end == run_file["t1"]:
-            return load(path)
+            solution = load(path)
+            # It may have been killed when it was done but for this.
+            place.drop_after(solution.steps)
+            if not (path / "summary.json").exists():
+                write_json(path / "summary.json", solution.summary())
+            return solution
         times = _grid(run_file["t0"], end, flow, scheme)
         restored = restore(place, run_file["run"], flow, lambda k, t: k < len(times) and times[k] == t)
         _check_flow(flow, restored)

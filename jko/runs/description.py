@@ -64,6 +64,8 @@ _ABSENT = object()
 
 
 def _differences(old: Any, new: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+    # A table that is not there is an empty one.
+    old, new = ({} if one is _ABSENT and isinstance(other, dict) else one for one, other in ((old, new), (new, old)))
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(key for key in new if key not in old)]:
             inner = f"{place}.{key}" if place else str(key)

@@ -105,11 +105,15 @@ class RunFolder:
         write_json(self.path / "run.json", run)
 
     def holds_a_run(self) -> bool:
-        """Whether there is a run.json, or what else a run leaves."""
-        return (self.path / "run.json").exists() or bool(self.chunks() or self.checkpoints())
+        """Whether there is a run.json: it comes after the initial state."""
+        return (self.path / "run.json").exists()
 
     def drop_after(self, step: int) -> None:
-        """Remove the chunks and checkpoints of later steps."""
+        """Remove the chunks and checkpoints of later steps, and what a write that was killed has left."""
+        for folder in (self.path, self.path / "chunks", self.path / "checkpoints"):
+            for path in _content(folder):
+                if re.fullmatch(r"\..+\.(json|safetensors|toml)\.[0-9a-f]{16}", path.name):
+                    path.unlink(missing_ok=True)
         for number in self.checkpoints():
             if number > step:
                 self.checkpoint(number).unlink(missing_ok=True)
@@ -119,6 +123,12 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove every chunk and checkpoint, and the files of a solution that was saved as a whole."""
+        try:
+            if self.read():
+                (self.path / "run.json").unlink()
+        except RunFolderError:
+            # There is none, or that of a command that has just claimed the folder.
+            pass
         self.drop_after(-1)
         for name in _SINGLE_FILES:
             (self.path / f"{name}.safetensors").unlink(missing_ok=True)

@@ -130,7 +130,7 @@ class Run:
         if writer is None:
             return
         ends_off_grid = k == len(self.times) - 1 and self.times[k] != self.times[0] + k * self.scheme.tau
-        if ends_off_grid or (last > self.rows[0].step and writer.due(last)) or last == 0:
+        if ends_off_grid or (last > self.rows[0].step and writer.due(last)):
             self._flush(writer)
 
     def _flush(self, writer: RunWriter) -> None:

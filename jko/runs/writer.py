@@ -89,11 +89,12 @@ class RunWriter:
         """Return a name that tells the files of this run from those of any other."""
         return secrets.token_hex(8)
 
-    def begin(self) -> None:
-        """Declare the run in its folder, then remove what an earlier one left there."""
+    def begin(self, first: Row) -> None:
+        """Remove what an earlier run left, write the initial state, and then say that there is a run to continue."""
         with postponed():
-            self.folder.write(self.run)
             self.folder.clear()
+            self.write([first])
+            self.folder.write(self.run)
 
     def resume(self, step: int) -> None:
         """Declare the run again, and remove what it wrote after the step that it continues from."""
