@@ -82,6 +82,9 @@ def execute(
     missing.sort(key=lambda job: -job.work)
     _log.info("%d jobs, %d of them finished before", len(wanted), len(wanted) - len(missing))
     folder.mkdir(parents=True, exist_ok=True)
+    for job in missing:
+        # Of a process that was killed: it would be taken for progress.
+        _beat_file(folder, job.name).unlink(missing_ok=True)
     failed: list[Failed] = []
     with _watched(missing, folder, progress) as board:
         for name, detail in _outcomes(missing, folder, _count(missing, workers)):
@@ -108,7 +111,15 @@ def _outcomes(jobs: Sequence[Job], folder: Path, workers: int) -> Iterator[tuple
     from joblib import Parallel, delayed
 
     pool = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
-    yield from pool(delayed(_perform)(job, folder) for job in jobs)
+    yield from pool(delayed(_perform_elsewhere)(job, folder) for job in jobs)
+
+
+def _perform_elsewhere(job: Job, folder: Path) -> tuple[str, str]:
+    """Like `_perform`; the end of a run is told by the process that waits for it, not by the log of this one."""
+    logger = logging.getLogger("jko")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    return _perform(job, folder)
 
 
 def _perform(job: Job, folder: Path) -> tuple[str, str]:
