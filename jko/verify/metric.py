@@ -230,7 +230,7 @@ def metric_derivative(setting: Setting) -> tuple[Finding, ...]:
             tested="W_{m,2}(u_{t-h}, u_{t+h}) / 2h of 5 particles along geodesics of S^2 against the formula",
             measurements=tuple(measured),
             verdict=decide(tuple(measured)),
-            explanation="Central difference quotients of the dynamic distance converge with order 2 (or better, by cancellation).",
+            explanation="Central difference quotients of the dynamic distance converge with order 2, or better.",
             figure=FindingFigure(
                 "Metric speed in $W_{m,2}$: difference quotients",
                 "half interval $h$ (time)",

@@ -23,6 +23,7 @@ from jko.verify import (
     minimizers,
     rest,
     second_order,
+    stability,
 )
 from jko.verify.base import Finding, Setting, Statement, Verdict
 
@@ -40,6 +41,7 @@ STATEMENTS: tuple[Statement, ...] = (
     *ledger.STATEMENTS,
     *longtime.STATEMENTS,
     *rest.STATEMENTS,
+    *stability.STATEMENTS,
 )
 
 
