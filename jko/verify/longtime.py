@@ -257,8 +257,8 @@ def _many_phases(setting: Setting) -> Finding:
         ),
         verdict=_verdict(run, conclusion),
         explanation=(
-            "Ten equally spaced phases average out to what double precision can see: int d_tE settles at "
-            f"{float(run.hypothesis[-1]):.4f}, hypothesis (121) is met as far as it can be measured, and G^2 falls to "
+            "Ten equally spaced phases average out as far as the run can tell: int d_tE settles at "
+            f"{float(run.hypothesis[-1]):.4f}, so that hypothesis (121) is met in the measured range, and G^2 falls to "
             f"{run.plateau:.2g}."
         ),
         figure=_hypothesis_figure("Hypothesis (121): oscillating heads, phases spread, H = 10", run),

@@ -18,7 +18,7 @@ from jko.verify.evidence import climb
 from jko.verify.faults import Fault, Taken, faults, honest
 from jko.verify.stability import sup_rate
 
-__all__ = ["CHECKS", "STATEMENTS", "mutation_table"]
+__all__ = ["CHECKS", "STATEMENTS", "examine", "mutation_table"]
 
 _RTOL = 1e-8
 _SMALL = 0.02
@@ -31,7 +31,7 @@ def _ratio(value: float, tolerance: float) -> float:
     return value / tolerance if math.isfinite(value) else math.inf
 
 
-def limit_velocity(fault: Fault) -> float:
+def limit_velocity(fault: Fault, taken: Taken) -> float:
     """Xi / tau as tau -> 0 against v_B at (y, t) from plain formulas."""
     problem, taus = fault.problem, [_SMALL / 2**k for k in range(3)]
     quotients = [fault.make(problem.measure, problem.t, tau).xi / tau for tau in taus]
@@ -41,9 +41,9 @@ def limit_velocity(fault: Fault) -> float:
     return _ratio(float((fine - v).norm()), slack)
 
 
-def stationarity(fault: Fault) -> float:
+def stationarity(fault: Fault, taken: Taken) -> float:
     """The relative first-order residual at (x, t_k) from plain formulas, against the tolerance of the step."""
-    problem, taken = fault.problem, _taken(fault)
+    problem = fault.problem
     pull = Sphere().exp_adjoint(taken.measure.points, taken.xi, problem.gradient(taken.points, problem.t))
     cost = problem.mobility(taken.measure.points, problem.t)[:, None] * taken.xi / taken.tau
     residual = float((cost + pull).norm()) / max(float(cost.norm()), float(pull.norm()))
@@ -51,13 +51,13 @@ def stationarity(fault: Fault) -> float:
     return _ratio(residual, 10 * _RTOL)
 
 
-def weak_form(fault: Fault) -> float:
+def weak_form(fault: Fault, taken: Taken) -> float:
     """|sum w b (phi(x) - phi(y)) / tau + sum w <grad E(x), grad phi(x)>| <= sum w b |xi|^2 / (2 tau).
 
     The test functions phi are the coordinates: on the sphere a linear function has a Hessian of norm at most 1. With
     b at y and heads at t_k, from plain formulas.
     """
-    problem, taken = fault.problem, _taken(fault)
+    problem = fault.problem
     y, x, w = taken.measure.points, taken.points, taken.measure.weights
     b = problem.mobility(y, problem.t)
     gradient = Sphere().project_vector(x, problem.gradient(x, problem.t))
@@ -66,17 +66,16 @@ def weak_form(fault: Fault) -> float:
     return _ratio(float(left), bound * (1 + _RTOL) + _RTOL * float(gradient.norm()))
 
 
-def energy_inequality(fault: Fault) -> float:
+def energy_inequality(fault: Fault, taken: Taken) -> float:
     """E(x) + W^2 / (2 tau) <= E(y) in the step's own energy and metric."""
-    taken = _taken(fault)
     before = float(taken.flow.energy.value(taken.measure, taken.t))
     slack = 64 * float(torch.finfo(torch.float64).eps) * (abs(before) + abs(taken.objective))
     return _ratio(max(0.0, taken.objective - before), slack)
 
 
-def de_giorgi(fault: Fault) -> float:
+def de_giorgi(fault: Fault, taken: Taken) -> float:
     """De Giorgi's identity in the step's own energy and metric, over steps that are made the same way."""
-    problem, taken = fault.problem, _taken(fault)
+    problem = fault.problem
     integrals = []
     for nodes in (_NODES // 2, _NODES):
         abscissas, factors = np.polynomial.legendre.leggauss(nodes)
@@ -88,9 +87,8 @@ def de_giorgi(fault: Fault) -> float:
     return _ratio(abs(taken.objective + integrals[1] - before), slack)
 
 
-def many_starts(fault: Fault) -> float:
+def many_starts(fault: Fault, taken: Taken) -> float:
     """The objective of the step against those reached from random starts, in its own energy and metric."""
-    taken = _taken(fault)
     y = taken.measure
     guesses = [y.moved(Sphere().random_point((y.n,), y.d, seed)) for seed in range(_STARTS)]
     others = [honest(taken.flow, guess=guess)(y, taken.t, taken.tau).objective for guess in guesses]
@@ -99,9 +97,8 @@ def many_starts(fault: Fault) -> float:
     return _ratio(max(0.0, taken.objective - min(others)), slack)
 
 
-def coupling(fault: Fault) -> float:
+def coupling(fault: Fault, taken: Taken) -> float:
     """The certificate of the coupling: the potential test, else an exact assignment."""
-    taken = _taken(fault)
     potential = taken.flow.energy.evaluate(taken.measure.moved(taken.points), taken.t).first_variation
     certificate = Matched().certify(
         CouplingProblem(
@@ -118,12 +115,12 @@ def coupling(fault: Fault) -> float:
     return 0.0 if certificate.optimal else _ratio(certificate.excess, 1e-9)
 
 
-def cut_locus(fault: Fault) -> float:
+def cut_locus(fault: Fault, taken: Taken) -> float:
     """The largest displacement against pi, beyond which the tangent cost is no distance."""
-    return float(_taken(fault).xi.norm(dim=-1).max()) / math.pi
+    return float(taken.xi.norm(dim=-1).max()) / math.pi
 
 
-def explicit_order(fault: Fault) -> float:
+def explicit_order(fault: Fault, taken: Taken) -> float:
     """JKO against explicit Euler from plain formulas: the distance vanishes as tau -> 0."""
     problem = fault.problem
     t1, taus = 2 * _SMALL * 4, [2 * _SMALL, _SMALL, _SMALL / 2]
@@ -140,7 +137,7 @@ def explicit_order(fault: Fault) -> float:
     return _ratio(ladder.limit, ladder.slack)
 
 
-CHECKS: MappingProxyType[str, Callable[[Fault], float]] = MappingProxyType(
+CHECKS: MappingProxyType[str, Callable[[Fault, Taken], float]] = MappingProxyType(
     {
         "limit velocity": limit_velocity,
         "first-order residual": stationarity,
@@ -156,13 +153,15 @@ CHECKS: MappingProxyType[str, Callable[[Fault], float]] = MappingProxyType(
 """Every check by name: the number it returns is an alarm above 1."""
 
 
-def _taken(fault: Fault) -> Taken:
-    return fault.make(fault.problem.measure, fault.problem.t, fault.problem.tau)
+def examine(fault: Fault) -> dict[str, float]:
+    """Run every check on the step with the fault: how far each is beyond its tolerance, an alarm above 1."""
+    taken = fault.make(fault.problem.measure, fault.problem.t, fault.problem.tau)
+    return {name: check(fault, taken) for name, check in CHECKS.items()}
 
 
 def mutation_table(setting: Setting) -> tuple[Finding, ...]:
     """Run every check on every fault."""
-    table = {fault.name: {name: check(fault) for name, check in CHECKS.items()} for fault in faults(setting)}
+    table = {fault.name: examine(fault) for fault in faults(setting)}
     measured = []
     for fault, ratios in table.items():
         alarms = [name for name, ratio in ratios.items() if ratio > 1]
