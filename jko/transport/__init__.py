@@ -1,5 +1,6 @@
 """Couplings and their costs."""
 
+from jko.transport.autograd import transport_cost
 from jko.transport.base import (
     AbstractTransport,
     Coupling,
@@ -10,6 +11,7 @@ from jko.transport.base import (
 )
 from jko.transport.cost import GroundCost
 from jko.transport.exact import ground_cost, optimal_cost, squared_wasserstein
+from jko.transport.exact_ot import ExactOT
 from jko.transport.matched import Matched
 from jko.transport.potential import PotentialTest, potential_test
 from jko.transport.sinkhorn import Sinkhorn
@@ -19,6 +21,7 @@ __all__ = [
     "Coupling",
     "CouplingCertificate",
     "CouplingProblem",
+    "ExactOT",
     "GroundCost",
     "Matched",
     "PotentialTest",
@@ -29,4 +32,5 @@ __all__ = [
     "optimal_cost",
     "potential_test",
     "squared_wasserstein",
+    "transport_cost",
 ]

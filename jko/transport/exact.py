@@ -1,18 +1,16 @@
-"""Exact optimal transport between particle measures, for checking and for distances between results."""
+"""Exact transport costs between particle measures, for checking and for distances between results."""
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from jko.checks import check_simplex
 from jko.errors import InvalidInput, JKOError
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
+from jko.transport.network import network_simplex, uniform
 
 __all__ = ["ground_cost", "optimal_cost", "squared_wasserstein"]
 
@@ -45,28 +43,16 @@ def optimal_cost(cost: Tensor, source_weights: Tensor, target_weights: Tensor) -
             f"the cost must be finite and have shape ({a.size}, {b.size}), got {matrix.shape}"
             + ("" if np.isfinite(matrix).all() else " with non-finite entries")
         )
-    if matrix.shape[0] == matrix.shape[1] and np.ptp(np.concatenate([a, b])) <= 1e-12 / a.size:
+    if uniform(a, b):
         from scipy.optimize import linear_sum_assignment
 
         # Potentials change no assignment; these make the identity free, which is where most clouds are close to.
         rows, columns = linear_sum_assignment(matrix - matrix.diagonal())
         return float(matrix[rows, columns].mean())
-    return _network_simplex(matrix, a, b)
-
-
-def _network_simplex(matrix: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    import ot
-
-    rows, columns = a > 0, b > 0
-    part = np.ascontiguousarray(matrix[np.ix_(rows, columns)])
-    masses = a[rows] / a.sum(), b[columns] / b.sum()
-    with warnings.catch_warnings():
-        # What POT warns of is raised below.
-        warnings.simplefilter("ignore")
-        value, log = ot.emd2(*masses, part, numItermax=_MAX_PIVOTS, log=True)
-    if log["warning"] is not None:
-        raise JKOError(f"exact transport between {part.shape[0]} and {part.shape[1]} particles: {log['warning']}")
-    return float(value)
+    plan = network_simplex(matrix, a, b, _MAX_PIVOTS)
+    if plan.failure:
+        raise JKOError(f"exact transport between {a.size} and {b.size} particles: {plan.failure}")
+    return float((plan.masses * matrix[plan.rows, plan.columns]).sum())
 
 
 def squared_wasserstein(mu: ParticleMeasure, nu: ParticleMeasure, manifold: AbstractManifold) -> float:

@@ -125,7 +125,7 @@ def test_a_solver_that_does_not_finish_is_an_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_bad_input_is_refused_before_any_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "_network_simplex", lambda *_: pytest.fail("the solver was called"))
+    monkeypatch.setattr(exact, "network_simplex", lambda *_: pytest.fail("the solver was called"))
     good = uniform(2)
     for bad in (math.nan, math.inf):
         with pytest.raises(InvalidInput, match="non-finite"):
