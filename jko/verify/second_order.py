@@ -118,7 +118,7 @@ def second_order(setting: Setting) -> tuple[Finding, ...]:
             taus = [t1 / count for count in counts]
             # The last cloud follows f0 alone.
             ends = modified.flow(
-                measure.points, torch.tensor([*taus, 0.0], dtype=torch.float64), t1, setting.choose(6, 32)
+                measure.points, torch.tensor([*taus, 0.0], dtype=torch.float64), t1, setting.choose(6, 20)
             )
             errors, plain = [], []
             for k, count in enumerate(counts):
