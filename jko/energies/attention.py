@@ -195,9 +195,9 @@ class AttentionEnergy(AbstractEnergy):
         assert sums.first is not None
         assert sums.first_transposed is not None
         if sums.symmetric:
-            return torch.bmm(sums.first.mT, D if self.sign == 1 else -D)
+            return torch.bmm(D if self.sign == 1 else -D, sums.first).mT
         half = D * (self.sign / 2)
-        return torch.baddbmm(sums.first.mT @ half.mT, sums.first_transposed.mT, half)
+        return torch.baddbmm(half @ sums.first, half.mT, sums.first_transposed).mT
 
     def _head_curvature(self, sums: PairSums, D: Tensor) -> Tensor:
         """s/2 (D M D^T + D^T M^T D), shape (H, n, d, d), from the second moments M of both sides."""

@@ -36,10 +36,11 @@ class PairMoments:
         a, b = torch.triu_indices(x.shape[-1], x.shape[-1], device=x.device)
         # sum_a M_aa |x|^2 + sum_ab M_ab x_a x_b from the upper triangle of M, whose other half counts as well.
         products = torch.where(a == b, x.square().sum(-1, keepdim=True), 0.0) + x[:, a] * x[:, b] * (1.0 + (a != b))
-        # A tracer adds nothing even where its own sums overflow.
-        tracers = w == 0
-        first, second = (part.to(torch.float64).masked_fill(tracers, 0.0) for part in (sums.first, sums.second))
+        first, second = sums.first.to(torch.float64), sums.second.to(torch.float64)
+        if not bool(weights.all()):
+            # A tracer adds nothing even where its own sums overflow.
+            first, second = first.masked_fill(w == 0, 0.0), second.masked_fill(w == 0, 0.0)
         return PairMoments(
-            first=(first @ (w[:, None] * x)).mT,
-            spread=torch.einsum("hpn,np->h", second, w[:, None] * products),
+            first=torch.tensordot(first, w[:, None] * x, dims=1).mT,
+            spread=torch.tensordot(second, (w[:, None] * products).mT, dims=2),
         )
