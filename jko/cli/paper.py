@@ -124,10 +124,13 @@ def paper(
     again goes on where it stopped. At paper size it takes minutes to hours; --small takes seconds.
     """
     from jko.checks import check_integer
+    from jko.errors import InvalidInput
     from jko.plotting import check_animation
 
     target = Path("jko-paper") if out is None else out
     if animate is not None:
+        if what is _What.COMPARISON:
+            raise InvalidInput("--animate moves the clouds of Figure 1, which the comparison does not have")
         check_animation(target / f"clouds.{animate}")
     given = o.given(
         n=n, dimension=dimension, dt=dt, t1=t1, paths=paths, sign=sign, **o.common_data(seed, device, dtype)

@@ -169,7 +169,7 @@ class FlowsResult:
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """Every step of every JKO run is solved; for one head the metrics W_{m,2} and head-wise are the same."""
+        """Every step of every JKO run is solved to its tolerance."""
         found = []
         solved = 1e-8 if self.setting.dtype == "float64" else 1e-5
         for entry in self.entries:

@@ -27,7 +27,7 @@ __all__ = ["Geometry", "Job", "JobResult"]
 
 _FORMAT = 1
 # What a step costs beside its exponentials, in exponentials: calls of PyTorch and columns.
-_OVERHEAD = 300_000
+_OVERHEAD = 400_000
 # Columns that the figures and tables read; a run has further ones.
 _STATE_COLUMNS = ("t", "energy", "slope2", "dissipation", "paper_slope2", "covariance_defect")
 _STEP_COLUMNS = (

@@ -114,6 +114,7 @@ def test_comparison(jko_command, real_figures, tmp_path):
         (("paper", "all", "--small", "--phases", "same"), "same"),
         (("paper", "all", "--small", "--dt", "0.03", "--t1", "0.2"), "multiple of dt"),
         (("paper", "all", "--small", "--jobs", "0"), "jobs must be"),
+        (("paper", "comparison", "--small", "--animate", "gif"), "comparison does not have"),
         (("paper", "all", "--small", "--device", "abacus"), "abacus"),
         (("paper", "all", "--small", "--dtype", "float16"), "dtype must be"),
     ],
