@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from jko.errors import InvalidInput
 
@@ -34,9 +34,15 @@ def _finite(value: float) -> float:
     return value
 
 
+def _whole(value: Any) -> Any:
+    """A whole number written with a decimal point is one; any other is refused as what it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 MetricName = Literal["wasserstein2", "weighted", "headwise"]
 Positive = Annotated[float, Field(gt=0), AfterValidator(_finite)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Seed = Annotated[int, BeforeValidator(_whole), Field(ge=0, lt=2**32)]
 
 
 class _Model(BaseModel):
@@ -46,8 +52,8 @@ class _Model(BaseModel):
 class MeasureConfig(_Model):
     """The initial measure: the paper's law of `n` tokens in R^d, or the rows of a NumPy file."""
 
-    n: int | None = Field(default=None, ge=1)
-    d: int | None = Field(default=None, ge=1)
+    n: Whole | None = Field(default=None, ge=1)
+    d: Whole | None = Field(default=None, ge=1)
     points: str | None = None
 
     @model_validator(mode="after")
@@ -61,7 +67,7 @@ class HeadsConfig(_Model):
     """The head path: a process started at the paper's law of D_0, or matrices from NumPy files."""
 
     process: Literal["ou", "oscillating", "constant"] | None = None
-    num_heads: int | None = Field(default=None, ge=1)
+    num_heads: Whole | None = Field(default=None, ge=1)
     sigma2: Annotated[float, Field(ge=0), AfterValidator(_finite)] | None = None
     phases: Literal["spread", "shared"] | None = None
     dt: Positive | None = None
@@ -97,7 +103,7 @@ class CompareSolveConfig(_Model):
 
     t1: Positive = 1.0
     taus: list[Positive] = Field(default=[0.01, 0.005, 0.0025], min_length=1)
-    samples: int = Field(default=100, ge=1)
+    samples: Whole = Field(default=100, ge=1)
 
 
 class FlowConfig(_Model):
@@ -126,11 +132,11 @@ class SolveConfig(_Model):
     """Final time of a single run, what it keeps, and how often it writes that."""
 
     t1: Positive = 1.0
-    save_every: int = Field(default=1, ge=1)
+    save_every: Whole = Field(default=1, ge=1)
     save_times: list[Annotated[float, Field(ge=0), AfterValidator(_finite)]] | None = Field(default=None, min_length=1)
     save_clouds: bool = True
-    max_steps: int | None = Field(default=None, ge=0)
-    checkpoint_every: int | None = Field(default=None, ge=1)
+    max_steps: Whole | None = Field(default=None, ge=0)
+    checkpoint_every: Whole | None = Field(default=None, ge=1)
     checkpoint_seconds: Positive = 30.0
 
     @model_validator(mode="after")

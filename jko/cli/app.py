@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated
 
 import typer
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except (KeyboardInterrupt, typer.Abort):
             status = _nothing_saved(interrupts)
         except (JKOError, _UsageError) as error:
-            status = _refuse(error)
+            status = _refuse(error, given=_given(error, words))
         except Exception as error:
             # An import that is interrupted may turn the interrupt into an error of its own.
             if interrupts.seen:
@@ -108,9 +109,19 @@ def _is_out_of_memory(error: Exception) -> bool:
     )
 
 
-def _refuse(error: BaseException, prefix: str = "") -> int:
+def _given(error: BaseException, words: list[str]) -> str:
+    """What was given for the option that the error is about."""
+    names = getattr(getattr(error, "param", None), "opts", [])
+    values = [word for option, word in pairwise(words) if option in names]
+    values += [value for name, sign, value in (word.partition("=") for word in words) if sign and name in names]
+    return ", ".join(values)
+
+
+def _refuse(error: BaseException, prefix: str = "", given: str = "") -> int:
     text = prefix + getattr(error, "format_message", lambda: str(error))()
     text = text.removesuffix(": ")
+    if given and given not in text:
+        text = f"{text} (given: {given})"
     if text:
         print(f"error: {' '.join(text.split())}", file=sys.stderr)
     return EXIT_BAD_INPUT

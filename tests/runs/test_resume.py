@@ -137,6 +137,7 @@ def test_h23_a_flow_with_other_matrices_is_noticed(tmp_path: Path) -> None:
         resume(tmp_path, constant(1, 4), jko.JKO(TAU))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_runs_continue() -> None:
     """Three kills; `python tests/runs/kills.py --kills 20` does more."""

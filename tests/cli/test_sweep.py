@@ -1,0 +1,168 @@
+"""`jko sweep`: combinations, restarts, one table."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+import jko
+from jko.cli.combinations import expand
+from jko.config import read_toml
+from jko.errors import InvalidInput
+from jko.runs import writer
+
+BASE = """
+seed = 3
+[measure]
+n = 8
+[scheme]
+name = "explicit"
+tau = 0.02
+[solve]
+t1 = 0.06
+checkpoint_every = 1
+"""
+
+
+def _write(sweep: str, base: str = BASE) -> str:
+    Path("s.toml").write_text(f"{base}[sweep]\n{sweep}\n")
+    return "s.toml"
+
+
+def _rows() -> list[dict[str, str]]:
+    with Path("jko-sweep/results.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_sweep_is_its_runs(jko_command):
+    status, out, err = jko_command("sweep", _write('H = [1, 2]\npaths = 2\nmetric = ["weighted"]'), "-j", "1")
+    assert status == 0
+    assert "4 runs" in out
+    assert "Results in jko-sweep: results.csv, results.json, 4 runs" in err
+    rows = _rows()
+    assert [(row["H"], row["path"], row["metric"]) for row in rows] == [
+        (H, path, "weighted") for H in ("1", "2") for path in ("0", "1")
+    ]
+    told = json.loads(Path("jko-sweep/results.json").read_text(), parse_constant=pytest.fail)
+    assert told["parameters"] == ["H", "path", "metric"]
+    for row, data in zip(rows, told["rows"], strict=True):
+        solution = jko.load(f"jko-sweep/runs/{row['run']}")
+        assert float(row["energy_final"]) == data["energy_final"] == float(solution.states.energy[-1])
+        assert data["slope2_mean"] == float(solution.states.slope2.mean())
+        assert row["status"] == "success"
+    # Independent noise on the same heads and tokens.
+    first, second = (jko.load(f"jko-sweep/runs/H2_path{k}_metric-weighted") for k in range(2))
+    assert torch.equal(first.points[0], second.points[0])
+    assert float(first.states.energy[0]) == float(second.states.energy[0])
+    assert float(first.states.energy[1]) != float(second.states.energy[1])
+    assert "sweep" in jko_command("info", "jko-sweep")[1]
+
+
+def test_a_sweep_goes_on_where_it_stopped(jko_command, monkeypatch):
+    name = _write("seed = [1, 2, 3]")
+    begun = []
+
+    def write(path, tensors, about):
+        begun.append((path.parts[-3], about["kind"]))
+        if path.parts[-3] == "seed2" and about["kind"] == "chunk" and about["last"] == 2 and armed:
+            signal.raise_signal(signal.SIGTERM)
+        return _written(path, tensors, about)
+
+    _written, armed = writer.write_described, True
+    monkeypatch.setattr(writer, "write_described", write)
+    status, _, err = jko_command("sweep", name, "-j", "1", "-q")
+    assert status == 143
+    assert "interrupted; the same command goes on with what is in jko-sweep" in err
+    assert [row["status"] for row in _rows()] == ["success", "not finished", "not begun"]
+    armed = False
+    begun.clear()
+    assert jko_command("sweep", name, "-j", "1", "-q")[0] == 0
+    # The first run was left alone, the second continued, the third begun.
+    assert {run for run, _ in begun} == {"seed2", "seed3"}
+    assert json.loads(Path("jko-sweep/runs/seed2/run.json").read_text())["resumed"] == [2]
+    again = _rows()
+    shutil.rmtree("jko-sweep")
+    jko_command("sweep", name, "-j", "1", "-q")
+    assert _rows() == again
+    # More values: the old runs stay.
+    begun.clear()
+    assert jko_command("sweep", _write("seed = [1, 2, 3, 4]"), "-j", "1", "-q")[0] == 0
+    assert {run for run, _ in begun} == {"seed4"}
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_table(jko_command):
+    assert jko_command("sweep", _write("sign = [1, -1]"), "-j", "1", "-q")[0] == 0
+    assert jko_command("sweep", "s.toml", "-j", "2", "-q", "--out", "two")[0] == 0
+    assert Path("two/results.csv").read_bytes() == Path("jko-sweep/results.csv").read_bytes()
+
+
+def test_a_folder_of_another_sweep_is_refused(jko_command):
+    assert jko_command("sweep", _write("seed = [1]"), "-j", "1", "-q")[0] == 0
+    status, _, err = jko_command("sweep", _write("seed = [1]", BASE.replace("n = 8", "n = 9")), "-j", "1", "-q")
+    assert status == 2
+    assert "measure.n was 8 in the run that is to be continued, and is 9 now" in err
+
+
+def test_runs_that_fail_are_rows(jko_command):
+    base = BASE.replace("n = 8", "n = 8\nd = 3").replace("tau = 0.02", "tau = 0.02\n[heads]\nsigma2 = 1e9")
+    status, _, err = jko_command("sweep", _write("seed = [1]", base), "-j", "1", "-q")
+    assert status == 3
+    (row,) = _rows()
+    assert row["status"] == "non_finite"
+    assert row["failure"]
+    assert err.startswith("seed1: NON_FINITE")
+    status, _, err = jko_command("sweep", _write("dt = 1", base), "-j", "1", "-q")
+    assert status == 2
+    assert "unknown key sweep.dt" in err
+
+
+def test_one_path_for_every_tau(jko_command):
+    runs = expand(read_toml(_write("tau = [0.02, 0.01]\nH = [1]")))
+    assert [run.config.heads.dt for run in runs] == [0.01, 0.01]
+    assert [run.config.scheme.tau for run in runs] == [0.02, 0.01]
+    assert [run.name for run in runs] == ["tau0.02_H1", "tau0.01_H1"]
+    (fixed,) = expand(read_toml(_write("tau = [0.02]", BASE + "[heads]\ndt = 0.005\n")))
+    assert fixed.config.heads.dt == 0.005
+
+
+def test_any_key_of_a_run(jko_command):
+    runs = expand(read_toml(_write('"measure.n" = [4, 5]\nscheme.rtol = [1e-6]\nscheme.name = ["jko"]\nsign = [-1]')))
+    assert [run.config.measure.n for run in runs] == [4, 5]
+    assert {run.config.scheme.name for run in runs} == {"jko"}
+    assert [run.name for run in runs] == [f"n{n}_scheme.rtol1e-06_scheme-jko_sign-1" for n in (4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ("taus = [0.1]", "unknown key sweep.taus; did you mean tau?"),
+        ("tau = 0.1", "sweep.tau = 0.1: must be a list of values"),
+        ("tau = []", "must be a list of values"),
+        ("tau = [0.01, -1.0]", "s.toml, tau-1.0: scheme.tau = -1.0: must be greater than 0"),
+        ('"scheme.tua" = [0.1]', "did you mean scheme.tau?"),
+        ("seed = [1, 1]", "has the run seed1 twice"),
+        ("paths = 2\npath = [1]", "gives path twice"),
+        ("paths = 0", "[sweep] paths must be at least 1"),
+        ("seed = [1]\nmetric = ['w2']", "flow.metric"),
+        ("[measur]\nn = 3", "unknown key measur"),
+    ],
+)
+def test_bad_sweeps_are_one_line(jko_command, sweep, message):
+    status, out, err = jko_command("sweep", _write(sweep), "-j", "1")
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message in err
+    assert not Path("jko-sweep").exists()
+
+
+def test_too_many_runs_are_refused():
+    data = {"sweep": {"paths": 1000, "seed": list(range(1000))}}
+    with pytest.raises(InvalidInput, match="the sweep has 1000000 runs"):
+        expand(data)
