@@ -63,7 +63,9 @@ if TYPE_CHECKING:
     from jko.status import Failure as Failure
     from jko.status import Status as Status
     from jko.stopping import Stationary as Stationary
+    from jko.transport import ExactOT as ExactOT
     from jko.transport import Matched as Matched
+    from jko.transport import Sinkhorn as Sinkhorn
 
 # Public name -> submodule that holds it; an empty string marks a submodule that is public as a whole.
 _HOME: dict[str, str] = {
@@ -75,6 +77,7 @@ _HOME: dict[str, str] = {
     "ConstantHeads": "heads",
     "DeGiorgi": "schemes",
     "Euclidean": "manifolds",
+    "ExactOT": "transport",
     "ExplicitEuler": "schemes",
     "ExponentialEuler": "schemes",
     "Failure": "status",
@@ -103,6 +106,7 @@ _HOME: dict[str, str] = {
     "RunFolderError": "errors",
     "Save": "driver",
     "Scaled": "energies",
+    "Sinkhorn": "transport",
     "Solution": "solution",
     "SolveFailed": "errors",
     "Sphere": "manifolds",

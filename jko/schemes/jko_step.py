@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +19,16 @@ from jko.metrics import Fields
 from jko.numerics import row_sum
 from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
 from jko.schemes.checks import AbstractCheck, CheckResult, FinishedStep
-from jko.schemes.coupled import CoupledStep, check_coupled, check_guess
+from jko.schemes.coupled import CoupledStep, EntropicBias, check_coupled, check_guess
 from jko.schemes.inputs import check_step, start_state
 from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, Secants, TrustNewton, reported_residual
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
-from jko.transport import AbstractTransport, CouplingCertificate, CouplingProblem, Matched
+from jko.transport import AbstractTransport, CouplingCertificate, CouplingProblem, Matched, Sinkhorn
 
 __all__ = ["JKO"]
+
+_log = logging.getLogger("jko")
 
 
 @final
@@ -102,7 +105,15 @@ class JKO(AbstractScheme):
 
     def start(self, flow: AbstractFlow, measure: ParticleMeasure, t: float) -> StepState:
         self.check(flow)
-        return start_state(flow, measure, t)
+        state = start_state(flow, measure, t)
+        if isinstance(self.transport, Sinkhorn):
+            assert isinstance(flow, GradientFlow)
+            with torch.no_grad():
+                fields = flow.fields(measure, t, state.flow_state.evaluation)
+                bias = EntropicBias.of(self.transport, flow, fields, flow.metric.mobility(fields), self.tau)
+            if bias.notable:
+                _log.warning("%s: %s", self.title, bias.advice)
+        return state
 
     def step(
         self,
@@ -201,6 +212,9 @@ class JKO(AbstractScheme):
             if status.ok and not finite:
                 status, detail = Status.NON_FINITE, flow.explain_non_finite(found.measure, fields.t)
         largest = float(row_sum(found.xi.square()).amax().sqrt())
+        if isinstance(self.transport, Sinkhorn):
+            bias = EntropicBias.of(self.transport, flow, fields, problem.mobility[0], problem.tau)
+            columns["entropic_bias"] = bias.relative_error
         info = StepInfo(
             status,
             {

@@ -76,6 +76,7 @@ class StepProblem:
         mobility: b at y, shape (G, n), frozen over the step.
         lifted: whether each group is a head with its own cloud.
         rtol: the relative residual that counts as solved; it sets the rounding floor of the residual.
+        noise: relative accuracy of the forces where it is worse than rounding, such as that of a transport solver.
     """
 
     energy: AbstractEnergy
@@ -86,6 +87,7 @@ class StepProblem:
     mobility: Tensor
     lifted: bool
     rtol: float
+    noise: float = 0.0
     _scales: _Scales = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

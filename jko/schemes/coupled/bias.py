@@ -8,9 +8,11 @@ from typing import final
 
 from torch import Tensor
 
-from jko.manifolds import AbstractManifold
-from jko.measure import ParticleMeasure
+from jko.flows import GradientFlow
+from jko.metrics import Fields
+from jko.metrics.norms import mass_average, squared_norm
 from jko.numerics import row_sum
+from jko.transport import Sinkhorn
 
 __all__ = ["EntropicBias"]
 
@@ -38,24 +40,19 @@ class EntropicBias:
     shrinking: float
 
     @staticmethod
-    def of(
-        eps: float,
-        debiased: bool,
-        measure: ParticleMeasure,
-        mobility: Tensor,
-        manifold: AbstractManifold,
-        tau: float,
-        speed: float,
-    ) -> EntropicBias:
-        """Predict the bias of a step of length tau from `measure`, whose flow has root mean square velocity `speed`."""
+    def of(transport: Sinkhorn, flow: GradientFlow, fields: Fields, mobility: Tensor, tau: float) -> EntropicBias:
+        """Predict the bias of a step of length tau from the measure of the fields."""
+        measure, manifold = fields.measure, flow.manifold
+        speed = math.sqrt(float(mass_average(measure.weights, squared_norm(flow.metric.velocity(fields)))))
+        eps = transport.eps
         weights = measure.weights
         center = (weights[:, None] * measure.points).sum(0)
         spread = float((weights * row_sum((measure.points - center).square())).sum())
         variance = spread / max(1, manifold.dimension(measure.d))
         b = float((weights * mobility).sum())
         if variance == 0:
-            return EntropicBias(0.0, debiased, 0.0)
-        if debiased:
+            return EntropicBias(0.0, transport.debias, 0.0)
+        if transport.debias:
             return EntropicBias(math.sqrt(1 + (eps / (4 * b * variance)) ** 2) - 1, True, 0.0)
         shrinking = eps / (2 * b)
         deviation = math.sqrt(variance)
@@ -76,7 +73,10 @@ class EntropicBias:
                 f"debiased entropic transport moves this cloud too fast by about {self.relative_error:.1%}; lower eps "
                 "to make it sharper"
             )
+        share = "while the flow rests"
+        if math.isfinite(self.relative_error):
+            share = f"about {self.relative_error:.3g} times the motion of the flow"
         return (
             f"the plain entropic term contracts the cloud: {self.shrinking:.3g} of variance per coordinate and step, "
-            f"about {self.relative_error:.3g} times the motion of the flow; use debias=True, or eps far below tau"
+            f"{share}; use debias=True, or eps far below tau"
         )

@@ -23,7 +23,7 @@ from jko.schemes.coupled.terms import AbstractTerm, EntropicTerm, PlanTerm
 from jko.schemes.minimizers import Minimization, reported_residual
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
-from jko.transport import AbstractTransport, Coupling, CouplingCertificate, TransportProblem
+from jko.transport import AbstractTransport, Coupling, CouplingCertificate, Sinkhorn, TransportProblem
 
 __all__ = ["CoupledOutcome", "CoupledStep"]
 
@@ -133,7 +133,8 @@ class CoupledStep:
             work = replace(work, marginal_error=new.marginal_error)
             if not new.status.ok or new.coupling is None:
                 return self._failed(new.status, x, work, f"the coupling of the new particles failed: {new.detail}")
-            if term.at(x.points).value - new.value > _RELATIVE_EXCESS * abs(new.value):
+            kept = new.problem.cost().pairs(coupling.rows, coupling.columns) @ coupling.masses
+            if float(kept) - new.value > _RELATIVE_EXCESS * abs(new.value):
                 coupling = new.coupling
                 continue
             trial = found.trial if base.complete else replace(found.trial, evaluation=None)
@@ -195,6 +196,7 @@ class CoupledStep:
             mobility=base.mobility[None],
             lifted=False,
             rtol=rtol,
+            noise=self._noise,
         )
         xi = None if start is None else flow.manifold.log(base.points, start.points)[None]
         zero = torch.zeros_like(base.points)[None]
@@ -261,7 +263,8 @@ class CoupledStep:
             return math.inf
         residual = size[0] / scale if scale > 0 else 0.0
         # As for every step: an error of the displacement within the rounding of the positions is no error.
-        reach = 30 * float(torch.finfo(x.dtype).eps) * float(x.points.abs().amax())
+        eps = max(float(torch.finfo(x.dtype).eps), self._noise)
+        reach = 30 * eps * float(torch.maximum(x.points.abs().amax(), self.fields.measure.points.abs().amax()))
         share = size[0] * mean**0.5 * self.tau / mean / reach if reach > 0 else math.inf
         return share * self.rtol if residual > self.rtol and share <= 1 else residual
 
@@ -291,6 +294,11 @@ class CoupledStep:
             coupling=None,
             detail=detail,
         )
+
+    @property
+    def _noise(self) -> float:
+        """What the transport's own tolerance leaves of the accuracy of its gradient, relative to positions."""
+        return self.transport.tolerance if isinstance(self.transport, Sinkhorn) else 0.0
 
     def _problem(self, target: ParticleMeasure) -> TransportProblem:
         return TransportProblem(self.fields.measure, target, self.flow.manifold, mobility=self._mobility_or_none())

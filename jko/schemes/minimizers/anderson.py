@@ -151,28 +151,31 @@ class _History:
 
     def extended(self, images: Tensor, defects: Tensor) -> _History:
         """Take in pairs of differences (G, c, n, d)."""
-        start = self.count % self.images.shape[1]
-        new, count = slice(start, start + images.shape[1]), self.count + images.shape[1]
+        size, added = self.images.shape[1], images.shape[1]
+        start, extended = self.count % size, replace(self, count=self.count + added)
         columns = defects.flatten(-2) * self.weight
         scales = torch.linalg.vector_norm(columns, dim=-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-        self.columns[:, new] = columns / scales
-        self.images[:, new] = images.flatten(-2) / scales
-        live = slice(min(count, self.images.shape[1]))
-        products = torch.bmm(self.columns[:, new], self.columns[:, live].mT)
-        self.gram[:, new, live] = products
-        self.gram[:, live, new] = products.mT
+        new = torch.div(columns, scales, out=self.columns.narrow(1, start, added))
+        torch.div(images.flatten(-2), scales, out=self.images.narrow(1, start, added))
+        products = torch.bmm(new, extended.live(self.columns).mT)
         # The ridge keeps columns that have become parallel from blowing up the coefficients.
-        self.gram.diagonal(0, 1, 2)[:, new] += 10 * torch.finfo(self.images.dtype).eps
-        return replace(self, count=count)
+        products.diagonal(start, 1, 2).add_(10 * torch.finfo(self.images.dtype).eps)
+        extended.live(self.gram.narrow(1, start, added), 2).copy_(products)
+        extended.live(self.gram.narrow(2, start, added)).copy_(products.mT)
+        return extended
+
+    def live(self, ring: Tensor, axis: int = 1) -> Tensor:
+        """The part of a ring that is in use."""
+        return ring.narrow(axis, 0, min(self.count, self.images.shape[1]))
 
     def mixed(self, image: Tensor, defect: Tensor) -> Tensor:
         """Combine the images so that the combined defect is smallest in L^2(w b), group by group."""
         if self.count == 0:
             return image
-        live = slice(min(self.count, self.images.shape[1]))
-        right = torch.bmm(defect.flatten(-2)[:, None] * self.weight, self.columns[:, live].mT)
-        coefficients = torch.linalg.solve_ex(self.gram[:, live, live], right.mT)[0].mT.to(image.dtype)
-        mixture = torch.baddbmm(image.flatten(-2)[:, None], coefficients, self.images[:, live], alpha=-1)
+        flat = (image.shape[0], 1, -1)
+        right = torch.bmm(defect.reshape(flat) * self.weight, self.live(self.columns).mT)
+        coefficients = torch.linalg.solve_ex(self.live(self.live(self.gram), 2), right.mT)[0].mT.to(image.dtype)
+        mixture = torch.baddbmm(image.reshape(flat), coefficients, self.live(self.images), alpha=-1)
         return mixture.view(image.shape)
 
 

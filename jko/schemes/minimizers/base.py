@@ -122,9 +122,11 @@ def judge(problem: StepProblem, origin: Trial, trial: Trial) -> tuple[Status, st
     if largest >= _CUT_FRACTION * problem.manifold.injectivity_radius:
         return Status.BEYOND_CUT_LOCUS, f"largest displacement {largest:.6g}"
     eps = float(torch.finfo(problem.measure.dtype).eps)
+    # Displacements within the rounding of the positions cost this much, even where the objective is 0.
+    least = _reach(problem, trial) ** 2 * float(problem.mobility.amax()) / problem.tau
     for old, new in zip(origin.objective, trial.objective, strict=True):
         rise = new - old
-        if rise > 32 * eps * (abs(old) + abs(new)):
+        if rise > 32 * eps * (abs(old) + abs(new)) + least:
             return Status.NO_DESCENT, f"objective rises by {rise:.3g} from {old:.6g}"
     return Status.SUCCESS, ""
 
@@ -138,11 +140,16 @@ def reported_residual(problem: StepProblem, trial: Trial) -> float:
 
 
 def _rounding_share(problem: StepProblem, trial: Trial) -> float:
-    """The largest error of a displacement over what rounding of the positions explains."""
+    """The largest error of a displacement over what rounding of the positions, or noise, explains."""
     error = float((problem.fixed_point(trial) - trial.xi).abs().amax())
-    eps = float(torch.finfo(trial.points.dtype).eps)
-    reach = _ROUNDING * eps * float(trial.points.abs().amax())
+    reach = _reach(problem, trial)
     return error / reach if reach > 0 else math.inf
+
+
+def _reach(problem: StepProblem, trial: Trial) -> float:
+    """How far rounding of the positions, or noise in the forces, may carry a particle."""
+    eps = max(float(torch.finfo(trial.points.dtype).eps), problem.noise)
+    return _ROUNDING * eps * float(torch.maximum(trial.points.abs().amax(), problem.measure.points.abs().amax()))
 
 
 def shortened(xi: Tensor, problem: StepProblem, fraction: float) -> Tensor:
