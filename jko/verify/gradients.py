@@ -201,7 +201,9 @@ def _one_head(setting: Setting) -> Finding:
         measurements=tuple(measured),
         verdict=decide(tuple(measured)),
         explanation="One head: G is the slope of the weighted metric, attained along the transformer.",
-        figure=_figure("E along curves against G, H = 1", _clouds(setting, 8, 1), setting),
+        figure=_figure(
+            "Change of E along curves against G in $W_{m,2}$, both signs, H = 1", _clouds(setting, 8, 1), setting
+        ),
     )
 
 
@@ -248,7 +250,9 @@ def _several_heads(setting: Setting) -> Finding:
             f"slope^2 = {two.squared_slope:.6f}). Always slope^2 - G^2 = sum w b (|C|^2 - 2 <C, mean_h(DK_h/m_h)>), "
             "with C the covariance over heads of 1/m_h and DK_h."
         ),
-        figure=_figure("E along curves against G, H = 4", _clouds(setting, 8, 4), setting),
+        figure=_figure(
+            "Change of E along curves against G in $W_{m,2}$, both signs, H = 4", _clouds(setting, 8, 4), setting
+        ),
         expected=Verdict.FAILS,
     )
 
@@ -310,25 +314,23 @@ def weighted_slope(setting: Setting) -> tuple[Finding, ...]:
 
 
 def _figure(title: str, clouds: list[Cloud], setting: Setting) -> FindingFigure:
-    """One point per cloud and curve: G beside the rate of E per unit speed."""
+    """One point per cloud and curve: the rate of E per unit weighted length, over G."""
     curves = []
     bounds = tuple(cloud.paper_slope for cloud in clouds)
     for name in ("v_B", "the transformer", "random curves"):
-        rates = []
-        for k, cloud in enumerate(clouds):
+        ratios = []
+        for k, (cloud, bound) in enumerate(zip(clouds, bounds, strict=True)):
             random = _random_direction(cloud, setting.seed + k)
             v = {"v_B": cloud.steepest, "the transformer": cloud.transformer}.get(name, random)
-            rates.append(cloud.rate(v)[0])
-        curves.append(Curve(f"along {name}", bounds, tuple(rates), joined=False))
+            ratios.append(cloud.rate(v)[0] / bound)
+        curves.append(Curve(f"along {name}", bounds, tuple(ratios), joined=False))
     ends = (min(bounds), max(bounds))
-    curves.append(Curve("|dE/ds| = G", ends, ends, reference=True))
+    curves.append(Curve("upper gradient: at most 1", ends, (1.0, 1.0), reference=True))
     return FindingFigure(
         title,
-        "$G$ of Lemma 4.12 (energy per unit length)",
-        "$|dE/ds|$ at weighted speed 1 (energy per unit length)",
+        "$G$ of Lemma 4.12 (energy per unit weighted length), random clouds",
+        "$|dE/ds| \\; / \\; (G\\, |u'|)$",
         tuple(curves),
-        x_log=True,
-        y_log=True,
     )
 
 

@@ -174,7 +174,7 @@ def _broken_identity(setting: Setting, claim: str, tested: str) -> Finding:
             f"the covariance over heads of 1/m_h and DK_h. Left over as tau -> 0: {claims[0].value:.6f}, predicted "
             f"{margins[0]:.6f} ({shown[0].name})."
         ),
-        figure=_figure("Energy identity along the transformer, several heads", shown, margins),
+        figure=_margin_figure(shown, margins),
         expected=Verdict.FAILS,
     )
 
@@ -298,19 +298,32 @@ def chain_rule(setting: Setting) -> tuple[Finding, ...]:
     )
 
 
-def _figure(title: str, balances: list[_Balance], margins: list[float] | None = None) -> FindingFigure:
+def _figure(title: str, balances: list[_Balance]) -> FindingFigure:
+    taus = balances[0].taus
     curves = [
         Curve(balance.name, balance.taus, tuple(abs(value) for value in balance.residuals)) for balance in balances
     ]
-    taus = balances[0].taus
-    for k, margin in enumerate(margins or []):
-        curves.append(Curve(f"predicted: {balances[k].name}", taus, (abs(margin),) * len(taus), True))
     lowest = min(curve.y[-1] for curve in curves)
     guide = tuple(0.6 * lowest * tau / taus[-1] for tau in taus)
-    if margins is None:
-        curves.append(Curve("slope 1", taus, guide, reference=True))
+    curves.append(Curve("slope 1", taus, guide, reference=True))
     return FindingFigure(
         title, "step size (time)", "|residual| over [0, T] (energy)", tuple(curves), x_log=True, y_log=True
+    )
+
+
+def _margin_figure(balances: list[_Balance], margins: list[float]) -> FindingFigure:
+    """Residuals with their signs, down to the extrapolated step 0, beside what the covariance predicts."""
+    curves = [Curve(balance.name, (*balance.taus, 0.0), (*balance.residuals, balance.limit)) for balance in balances]
+    ends = (0.0, balances[0].taus[0])
+    curves += [
+        Curve(f"predicted: {balance.name}", ends, (margin, margin), reference=True)
+        for balance, margin in zip(balances, margins, strict=True)
+    ]
+    return FindingFigure(
+        "Energy identity along the transformer, extrapolated to step 0",
+        "step size (time); 0: extrapolated",
+        "residual over [0, T] (energy)",
+        tuple(curves),
     )
 
 

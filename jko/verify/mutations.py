@@ -175,10 +175,8 @@ def mutation_table(setting: Setting) -> tuple[Finding, ...]:
             )
         )
     numbers = tuple(float(k) for k in range(1, len(CHECKS) + 1))
-    legend = "\n".join(
-        ", ".join(f"{k} {name}" for k, name in enumerate(CHECKS, start=1) if (k > 5) == second)
-        for second in (False, True)
-    )
+    names = [f"{k} {name}" for k, name in enumerate(CHECKS, start=1)]
+    legend = "\n".join(", ".join(names[k : k + 3]) for k in range(0, len(names), 3))
     curves = tuple(
         Curve(fault, numbers, tuple(min(max(ratio, 1e-6), 1e12) for ratio in ratios.values()), joined=False)
         for fault, ratios in table.items()

@@ -88,7 +88,7 @@ def rest_of_the_transformer(setting: Setting) -> tuple[Finding, ...]:
             Measurement(f"inner product where v_T rests, {name}", inner[-1], rest, Relation.EQUAL, 2 * moving)
         )
         curves.append(Curve(f"$v_T$ {name}", times, inner))
-    times, inner = _follow(WeightedWasserstein(), _STARTS[1], t1)
+    times, inner = _follow(WeightedWasserstein(), _STARTS[0], t1)
     moving = abs(inner[-1] - inner[-len(inner) // 10]) + 1e-12
     predictions += [
         Measurement("inner product where v_B rests", inner[-1], stationary, Relation.EQUAL, 2 * moving),
@@ -102,7 +102,7 @@ def rest_of_the_transformer(setting: Setting) -> tuple[Finding, ...]:
         Measurement("slope of E where v_B rests", _slope_at(inner[-1]), 0.0, Relation.AT_MOST, 10 * moving),
     ]
     curves += [
-        Curve(f"$v_B$ from inner product {_STARTS[1]:g}", times, inner),
+        Curve(f"$v_B$ from inner product {_STARTS[0]:g}", times, inner),
         Curve(f"v_T rests: {rest:.6f}", (0.0, t1), (rest, rest), reference=True),
         Curve(f"grad E = 0: {stationary:.6f}", (0.0, t1), (stationary, stationary), reference=True),
     ]
