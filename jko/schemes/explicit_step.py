@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor
 
 from jko.checks import check_positive
 from jko.errors import InvalidInput
 from jko.flows import AbstractFlow, FlowState
 from jko.measure import ParticleMeasure
+from jko.numerics import all_finite, row_sum
 from jko.schemes.base import Step, StepInfo, StepState
 from jko.status import Status
 
@@ -47,7 +47,7 @@ def check_explicit(own: float, tau: float | None, guess: ParticleMeasure | None)
 
 def fits(points: Tensor) -> Tensor | None:
     """Return the points where all of them are finite, else None."""
-    return points if bool(torch.isfinite(points).all()) else None
+    return points if all_finite(points) else None
 
 
 def finish(
@@ -74,7 +74,7 @@ def finish(
         extra: further columns of the step.
     """
     old, end = state.flow_state, state.flow_state.t + tau
-    largest = float(move.displacement.square().sum(-1).amax().sqrt())
+    largest = float(row_sum(move.displacement.square()).amax().sqrt())
     if move.points is None or not math.isfinite(largest):
         detail = flow.explain_non_finite(measure, old.t)
         failed = StepInfo(Status.NON_FINITE, {}, move.displacement, largest, detail=detail)
