@@ -23,10 +23,12 @@ _ARMIJO = 1e-4
 _SHORTER = 0.4
 _SHORTEST = 1e-4
 _ROUNDING = 1e-14
-# Products that cost as much as forming and factoring the Newton matrix of m columns: m / 8 and a few.
+# Newton matrices of more columns are not formed. Forming and factoring one costs as much as m / 8 products and a few.
+_LARGEST_SYSTEM = 4096
 _PRODUCTS = 10
 _COLUMNS_PER_PRODUCT = 8
 _MOST_PRODUCTS = 200
+_MOST_PRODUCTS_ALONE = 1000
 
 
 @final
@@ -77,19 +79,17 @@ def _newton_step(kernel: AbstractKernel, point: DualPoint, tolerance: float, dir
     b = kernel.column_weights
     c = b * point.log_ratio.exp()
     gradient, damping = b - c, _DAMPING * point.error
-    step, products = None, 0
+    m = b.shape[0]
     if not direct:
-        limit = min(_MOST_PRODUCTS, _PRODUCTS + b.shape[0] // _COLUMNS_PER_PRODUCT)
+        factorable = m <= _LARGEST_SYSTEM
+        limit = min(_MOST_PRODUCTS, _PRODUCTS + m // _COLUMNS_PER_PRODUCT) if factorable else _MOST_PRODUCTS_ALONE
         target = max(min(0.2, math.sqrt(point.error)) * point.error, 0.3 * tolerance)
         step, products, solved = _conjugate_gradients(kernel, point, gradient, c, damping, target, limit)
-        direct = not solved
+        direct = factorable and not solved
+    else:
+        products = 0
     if direct:
-        matrix = kernel.transfer_matrix(point, c.rsqrt())
-        if matrix is None:
-            direct = False
-        else:
-            step, products = _factored(matrix, gradient, c, damping), products + 1
-    assert step is not None
+        step, products = _factored(kernel.transfer_matrix(point, c.rsqrt()), gradient, c, damping), products + 1
     # Constants do nothing; without them potentials stay small.
     return point.eps * (step - c @ step), products, direct
 

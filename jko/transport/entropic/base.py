@@ -71,5 +71,5 @@ class AbstractKernel(ABC):
         """Return P^T diag(1/a) P p, shape (m,): from columns to rows and back."""
 
     @abstractmethod
-    def transfer_matrix(self, point: DualPoint, scale: Tensor) -> Tensor | None:
-        """Return diag(s) P^T diag(1/a) P diag(s) as a matrix (m, m); None where forming it is out of proportion."""
+    def transfer_matrix(self, point: DualPoint, scale: Tensor) -> Tensor:
+        """Return diag(s) P^T diag(1/a) P diag(s) as a matrix (m, m)."""

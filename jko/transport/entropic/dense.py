@@ -19,7 +19,6 @@ _RANGE = 150.0
 # Exponents below are all stored as this one: subnormal numbers are slow, and nothing that small is ever looked at.
 _LOWEST = -650.0
 _UNDERFLOWN = math.exp(_LOWEST + 2 * _RANGE)
-_LARGEST_SYSTEM = 4096
 _ENTRIES = 1 << 17
 
 
@@ -92,9 +91,7 @@ class DenseKernel(AbstractKernel):
         middle = (self._kernel @ (right * p)).mul_(self.a / sums.square())
         return right * (self._kernel.mT @ middle)
 
-    def transfer_matrix(self, point: DualPoint, scale: Tensor) -> Tensor | None:
-        if self.cost.shape[1] > _LARGEST_SYSTEM:
-            return None
+    def transfer_matrix(self, point: DualPoint, scale: Tensor) -> Tensor:
         reference, shift = self._absorbed(point.v, point.eps)
         left = self.a.sqrt() / self._sums(point, reference)
         part = self._kernel * left[:, None] * (self.b * shift.exp() * scale)
