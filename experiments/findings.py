@@ -130,9 +130,8 @@ def draw_first(pairs: list[dict[str, object]], rows: dict[str, list[float]], pat
     right.set_ylim(bottom=0)
     right.set_title("$v_B - v_T$ = covariance over heads, $D = Z + Z^T$", loc="left", fontsize=10)
     right.legend(frameon=False)
-    figure.suptitle(
-        "Two tokens $e_1, e_2$, $D = (3.99\\,I, -1.97\\,I)$, sign = +1", x=0.01, ha="left", fontweight="bold"
-    )
+    title = "Finding 1: for several heads $W_{m,2}$ steps do not follow the transformer (sign = +1)"
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     figure.savefig(path, dpi=150)
 
 
