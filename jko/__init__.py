@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jko import verify as verify
     from jko import weighted as weighted
+    from jko.driver import Checkpoint as Checkpoint
     from jko.driver import Save as Save
+    from jko.driver import resume as resume
     from jko.driver import solve as solve
     from jko.energies import AttentionEnergy as AttentionEnergy
     from jko.energies import FunctionEnergy as FunctionEnergy
@@ -74,6 +77,7 @@ _HOME: dict[str, str] = {
     "AttentionField": "flows",
     "Auto": "reductions",
     "Blocked": "reductions",
+    "Checkpoint": "driver",
     "ConstantHeads": "heads",
     "DeGiorgi": "schemes",
     "Euclidean": "manifolds",
@@ -124,7 +128,9 @@ _HOME: dict[str, str] = {
     "initial_heads": "initial",
     "initial_tokens": "initial",
     "load": "solution",
+    "resume": "driver",
     "solve": "driver",
+    "verify": "",
     "weighted": "",
 }
 

@@ -103,16 +103,17 @@ def test_gaussian_law_of_the_plain_term():
     """A step of the plain term without energy takes eps / 2 of variance per coordinate from a spread-out cloud.
 
     Quantiles of a normal law. Where the particles lie closer than sqrt(eps) the plain term hardly sees them apart, so
-    the step is solved to a coarse tolerance only.
+    the step is solved to a coarse tolerance only, by a method that does not mind.
     """
-    n, eps = 60, 0.4
+    n, eps = 40, 0.5
     grid = (torch.arange(n, dtype=torch.float64) + 0.5) / n
     mu = jko.ParticleMeasure((math.sqrt(2) * torch.erfinv(2 * grid - 1))[:, None])
     flow = jko.GradientFlow(NOTHING, jko.Wasserstein2(), R)
-    scheme = jko.JKO(1.0, transport=jko.Sinkhorn(eps, debias=False), minimizer=jko.Anderson(rtol=1e-4))
+    lbfgs = jko.TorchOptimizer(torch.optim.LBFGS, max_steps=100, rtol=1e-4, line_search_fn="strong_wolfe")
+    scheme = jko.JKO(1.0, transport=jko.Sinkhorn(eps, debias=False), minimizer=lbfgs, fallback=None)
     step = succeeded(scheme.step(flow, mu))
     lost = float(mu.points.var(correction=0) - step.measure.points.var(correction=0))
-    assert abs(lost - eps / 2) < 0.05 * eps / 2
+    assert abs(lost - eps / 2) < 0.02 * eps / 2
 
 
 def test_a_transport_that_does_not_converge_fails_the_step():

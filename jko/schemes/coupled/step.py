@@ -160,6 +160,8 @@ class CoupledStep:
         )
         mean = (self.mobility * y.weights).sum()
         base = ChartBase(y.points if alike else start.points, self.mobility if alike else mean.expand(start.n).clone())
+        # The plain term pushes even the old measure, which is the size of its forces where there is no energy.
+        drift = term.at(y.points).gradient / (2 * self.tau) if alike else None
         x, rtol, work = start, self.rtol, _Work(rounds=1)
         for _ in range(_RETRIES):
             found, spent = self._minimized(term, base, None if x is y else x, rtol)
@@ -170,7 +172,7 @@ class CoupledStep:
                 detail = f"the transport ended with {status.name}; {found.detail}" if broken else found.detail
                 return self._failed(status, start, work, detail, found.trial)
             x = start.moved(found.trial.points[0])
-            outcome = self._finished(term, x, replace(found.trial, evaluation=None), work, None)
+            outcome = self._finished(term, x, replace(found.trial, evaluation=None), work, None, drift)
             if outcome.status is not Status.NOT_CONVERGED:
                 return outcome
             # The chart's own quadratic may be larger than the transport term, which makes its residual too mild.
@@ -216,6 +218,7 @@ class CoupledStep:
         trial: Trial,
         work: _Work,
         coupling: Coupling | None,
+        drift: Tensor | None = None,
     ) -> CoupledOutcome:
         """Judge the result by the step's own balance, in which no chart occurs."""
         evaluation = trial.evaluation
@@ -224,7 +227,7 @@ class CoupledStep:
         value = term.at(x.points)
         residual = trial.residual
         if trial.evaluation is None:
-            residual = self._residual(x, value.gradient / (2 * self.tau), evaluation.gradient)
+            residual = self._residual(x, value.gradient / (2 * self.tau), evaluation.gradient, drift)
         status, detail = Status.SUCCESS, ""
         if not math.isfinite(residual):
             status = Status.NON_FINITE
@@ -248,17 +251,17 @@ class CoupledStep:
             detail=detail,
         )
 
-    def _residual(self, x: ParticleMeasure, cost: Tensor, ambient: Tensor) -> float:
+    def _residual(self, x: ParticleMeasure, cost: Tensor, ambient: Tensor, drift: Tensor | None) -> float:
         manifold = self.flow.manifold
         force, cost = (manifold.project_vector(x.points, vectors).to(torch.float64) for vectors in (ambient, cost))
         weights = x.weights.to(torch.float64)
         mean = float((self.mobility * self.fields.measure.weights).sum())
         size = [
             float((weights * row_sum(vectors.square())).sum().div(mean).sqrt())
-            for vectors in (force + cost, force, cost, ambient.to(torch.float64))
+            for vectors in (force + cost, force, cost, ambient.to(torch.float64), *([] if drift is None else [drift]))
         ]
         floor = 30 * float(torch.finfo(x.dtype).eps) / self.rtol * size[3]
-        scale = max(size[1], size[2], floor)
+        scale = max(size[1], size[2], *size[4:], floor)
         if not math.isfinite(size[0]) or not math.isfinite(scale):
             return math.inf
         residual = size[0] / scale if scale > 0 else 0.0
