@@ -30,7 +30,7 @@ class ValueDefect:
 def symmetry_defect(D: Tensor) -> Tensor:
     """Return |D_h - D_h^T| in the Frobenius norm, shape (*batch, H).
 
-    Zero exactly where the attention output with V = D is the gradient of the energy over the mobility.
+    Zero exactly where the attention output with V = D is DK_h / m_h, so that the transformer is eq. (81).
     """
     _check_matrices(D, "D")
     difference: Tensor = torch.linalg.matrix_norm(D - D.mT)
@@ -40,7 +40,7 @@ def symmetry_defect(D: Tensor) -> Tensor:
 def value_defect(V: Tensor, D: Tensor) -> ValueDefect:
     """Return min_c |V_h - c D_h| per head and the factors c.
 
-    Where it vanishes and D_h is symmetric, the attention output of head h is c times DK_h / m_h.
+    Where it vanishes and D_h is symmetric, the attention output of head h is c times DK_h / m_h, as in eq. (81).
 
     Args:
         V: value matrices, shape (*batch, H, d, d).

@@ -33,7 +33,7 @@ class WeightedDistance:
     """The outcome of `weighted_distance`.
 
     Attributes:
-        value: W_{m,2}, a length (not squared); inf or NaN with Status.NON_FINITE.
+        value: W_{m,2}, a length (not squared); inf with Status.NON_FINITE.
         path: the geodesic, points x^0 ... x^S of shape (S + 1, n, d), float64.
         labels: particle i ends at points1[labels[i]], shape (n,).
         status: SUCCESS at a local minimum within the tolerance. BEYOND_CUT_LOCUS where the path wants segments longer
@@ -79,7 +79,7 @@ def weighted_distance(
 
     What is found is an upper bound of (29), up to O(S^-2), for three reasons:
 
-    * Particles do not split. Among all measures it may pay to split mass: one atom with D = beta I on the sphere
+    * Particles do not split. Among all measures it may pay to split mass: one atom with D = beta I on S^{d-1}, d >= 3,
       does so beyond the distance pi / sqrt(1 + beta). Atoms given as several coincident particles can.
     * Ends are labels: the start is the W_2-optimal assignment, and others are tried that are cheaper in the mobility
       along the path found, until none is. Only particles of EQUAL weight exchange their ends; with all weights
@@ -213,7 +213,7 @@ def _heads(D_or_path: Any, head_weights: Any, segments: int, points: Tensor) -> 
     read = [check_head_matrices(path(s), "D") for s in times]
     if len({D.shape for D in read}) > 1:
         raise InvalidInput(
-            f"D changes its shape along the path, from {tuple(read[0].shape)}; heads come and go nowhere"
+            f"D changes its shape along the path, which starts with {tuple(read[0].shape)}; their number is fixed"
         )
     D = torch.stack(read).to(points)
     if D.shape[-1] != points.shape[-1]:

@@ -49,7 +49,7 @@ def covariance_defect(head_gradient: Tensor, mobility: Tensor, head_weights: Ten
     """Return Cov_h(1/m_h, DK_h) = v_B - v_T, shape (*batch, n, d).
 
     It is the difference between the velocity that the weighted minimizing movement follows, v_B = -(1/b) mean DK_h,
-    and the transformer's, v_T = -mean_h(DK_h / m_h). It vanishes for one head and for equal mobilities.
+    and the transformer's, v_T = -mean_h(DK_h / m_h) of eq. (81). It vanishes for one head and for equal mobilities.
     """
     inverse = mobility.reciprocal()
     product = head_average(head_gradient * inverse[..., None], head_weights, axis=-3)

@@ -28,7 +28,7 @@ _MEMORY = 20
 _HALVINGS = 30
 _ARMIJO = 1e-4
 _CURVED = 1e-4
-# The farthest that a point of the path moves in one step: the mobility changes on the scale 1 / |D|.
+# The farthest that a point of the path moves in one step, relative to the longest way between the ends.
 _FARTHEST = 0.3
 # Displacement, in units of the manifold, for difference quotients of the gradient.
 _PROBE = 1e-5
@@ -186,13 +186,15 @@ def _descent(search: _Search, chart: PathChart, point: _Point) -> _Point:
     """
     z = np.zeros(chart.size)
     gradient = chart.gradient(z, point.value.gradient)
+    ways = search.energy.manifold.squared_distance(chart.path[0], chart.path[-1])
+    bound, solved = _FARTHEST * float(ways.amax().sqrt()), max(_HAND_OVER, search.rtol)
     pairs: deque[tuple[Vector, Vector]] = deque(maxlen=_MEMORY)
     for _ in range(_CHART_STEPS):
-        if not _HAND_OVER < float(np.linalg.norm(gradient)) < math.inf:
+        if not solved < float(np.linalg.norm(gradient)) < math.inf:
             break
         step = -_inverse_hessian(pairs, gradient)
         farthest = float(row_sum(chart.displacement(step).square()).amax().sqrt())
-        step *= min(1.0, _FARTHEST / farthest)
+        step *= min(1.0, bound / farthest)
         slope = float(gradient @ step)
         for _ in range(_HALVINGS):
             trial = search.along(chart, z + step)
@@ -265,6 +267,8 @@ def _smallest(search: _Search, chart: PathChart) -> tuple[float, Vector]:
     size = chart.size
     if size <= _DENSE:
         matrix = np.stack([search.product(chart, row) for row in np.eye(size)])
+        if not np.isfinite(matrix).all():
+            return math.nan, matrix[0]
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
         return float(values[0]), vectors[:, 0]
     operator = LinearOperator((size, size), matvec=lambda z: search.product(chart, z.ravel()), dtype=np.float64)

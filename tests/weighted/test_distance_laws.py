@@ -170,6 +170,19 @@ def test_rotations_and_labels(sphere: bool, equal: bool) -> None:
     assert heads.value == pytest.approx(result.value, rel=ROUNDING)
 
 
+@pytest.mark.parametrize("size", [1e-3, 1e3])
+def test_units_of_length(size: float) -> None:
+    x, z = clouds(2, 4, 3, seed=7) * 0.6
+    D, theta = setting(3, 7)
+    results = [
+        weighted.weighted_distance(c * x, c * z, D / c**2, head_weights=theta, segments=5, manifold=Euclidean())
+        for c in (1.0, size)
+    ]
+    assert results[1].status is Status.SUCCESS
+    assert results[1].value == pytest.approx(size * results[0].value, rel=ROUNDING)
+    assert_close(results[1].path, size * results[0].path, 1e-6)
+
+
 def test_equal_heads_are_one_head() -> None:
     x, z = clouds(2, 3, 3, seed=8)
     D = random_heads(1, 3, seed=8)
