@@ -30,8 +30,8 @@ __all__ = ["STATEMENTS", "headwise_energy", "noisy_heads", "plane", "sphere"]
 
 def sphere(setting: Setting) -> tuple[Finding, ...]:
     """Theorem 3.11 on the sphere: three metrics, both signs, H = 1 and 4, heads that are smooth in time."""
-    n, t1 = setting.choose((8, 0.1), (30, 0.4))
-    taus = setting.choose((0.05, 0.025, 0.0125), (0.05, 0.025, 0.0125, 0.00625))
+    n, t1 = setting.choose((8, 0.05), (30, 0.4))
+    taus = setting.choose((0.025, 0.0125, 0.00625), (0.05, 0.025, 0.0125, 0.00625))
     studies = []
     for heads in (1, 4):
         path = smooth_heads(heads, setting.seed, 1.5)

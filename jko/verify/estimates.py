@@ -188,7 +188,10 @@ def convergence(study: Study) -> Estimate:
         if len(errors) == 1:
             measured.append(Measurement(text, errors[0]))
             continue
-        reference, relation = (0.5, Relation.AT_LEAST) if study.order is None else (study.order, Relation.EQUAL)
+        reference = 0.5 if study.order is None else study.order
+        # De Giorgi's interpolant is off by a higher power within a step, which may dominate for the largest tau.
+        exact = study.order is not None and name != "De Giorgi"
+        relation = Relation.EQUAL if exact else Relation.AT_LEAST
         measured += [
             Measurement(f"order of {text}", fit_order(taus, errors).last, reference, relation, 0.1),
             Measurement(f"smallest {text}, against the one before", errors[-1], errors[-2], Relation.AT_MOST),
