@@ -22,12 +22,13 @@ from jko.verify.study import make_jko
 __all__ = ["STATEMENTS", "ModifiedVelocity", "second_order"]
 
 _STEP = 1e-4
+_PROBE = 1e-5
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ModifiedVelocity:
-    """f0 + tau f1 of a scheme, from the plain formulas by forward differentiation: an independent route.
+    """f0 + tau f1 of a scheme, from the plain formulas by difference quotients: an independent route.
 
     With f(x, y) = -s grad E(x) / b(y), y the place of the mobility, JKO has f1 = (d_1 f - d_2 f)[f0] / 2, head-wise
     f1 = mean_h d_1 f_h[f_h] - D f_T[f_T] / 2, explicit Euler f1 = -D f0[f0] / 2; moving heads add d_t f / 2 for JKO
@@ -98,9 +99,8 @@ class ModifiedVelocity:
 
 
 def _along(field: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
-    """Derivative of a field along v."""
-    derivative: Tensor = torch.func.jvp(field, (x,), (v,))[1]
-    return derivative
+    """Derivative of a field along v by a central difference: its error, about 1e-10, is multiplied by tau."""
+    return (field(x + _PROBE * v) - field(x - _PROBE * v)) / (2 * _PROBE)
 
 
 def second_order(setting: Setting) -> tuple[Finding, ...]:
@@ -146,7 +146,7 @@ def second_order(setting: Setting) -> tuple[Finding, ...]:
             key="second-order",
             statement="Modified velocities",
             claim="JKO and explicit Euler follow their modified velocities f0 + tau f1 up to O(tau^2)",
-            tested=f"{n} unequal particles on S^2 to t = {t1:g}; f1 by forward differentiation of the plain formulas",
+            tested=f"{n} unequal particles on S^2 to t = {t1:g}; f1 by difference quotients of the plain formulas",
             measurements=tuple(measured),
             verdict=decide(tuple(measured)),
             explanation=(
