@@ -107,7 +107,7 @@ class Sinkhorn(AbstractTransport):
         found = cross_transport(cost, a, w, settings, guess)
         errors = [found.error, *(item.error for item in own)]
         if not max(errors) <= self.tolerance or any(map(math.isnan, errors)):
-            return self._failure(problem, errors, found.iterations)
+            return self._failure(problem, errors, found.iterations, found.detail)
         value, first, gradient = found.value, found.target.potential, found.target.gradient
         if own:
             value -= (own[0].value + own[1].value) / 2
@@ -183,13 +183,15 @@ class Sinkhorn(AbstractTransport):
             and type(before.manifold) is type(problem.manifold)
         )
 
-    def _failure(self, problem: TransportProblem, errors: list[float], iterations: int) -> TransportSolution:
+    def _failure(
+        self, problem: TransportProblem, errors: list[float], iterations: int, detail: str = ""
+    ) -> TransportSolution:
         if any(map(math.isnan, errors)):
             detail = "a sum over the kernel is not finite: positions, mobilities or 1 / eps are too large"
             return TransportSolution.failed(problem, Status.NON_FINITE, math.nan, iterations, detail)
         worst = max(errors)
         reached = "eps was not reached" if math.isinf(worst) else f"marginal error {worst:.3g}"
-        detail = (
+        detail = detail or (
             f"{reached} within max_iterations = {self.max_iterations} (tolerance {self.tolerance:.3g}); raise "
             "max_iterations, eps or tolerance"
         )

@@ -14,8 +14,11 @@ __all__ = ["anneal"]
 
 # A guess of the potentials with at least this much of the mass in place needs no path.
 _NEAR = 0.5
+_SHARE = 5
 _FIRST = 0.25
 _STAGE_TOLERANCE = 1e-2
+# Where the path has this many stages, a look at potentials of 0 is cheap: right where hardly anything moves.
+_LONG = 5
 
 
 def anneal(
@@ -42,14 +45,18 @@ def anneal(
         guess: potential of the columns, shape (m,).
     """
     b, spent = kernel.column_weights, 0
+    first = max(eps, _FIRST * largest)
+    stages = math.ceil(math.log(first / eps) / -math.log(scaling))
+    if guess is None and stages >= _LONG:
+        guess = torch.zeros_like(b)
     if guess is not None:
         point = kernel.evaluate(guess, eps)
         spent = 1
         if point.error < _NEAR:
-            found = ascend(kernel, point, tolerance, most - spent)
-            return Ascent(found.point, found.iterations + spent)
-    first = max(eps, _FIRST * largest)
-    stages = math.ceil(math.log(first / eps) / -math.log(scaling))
+            found = ascend(kernel, point, tolerance, max(1, most // _SHARE))
+            spent += found.iterations
+            if found.point.error <= tolerance or spent >= most:
+                return Ascent(found.point, spent)
     path = [eps * (first / eps) ** (k / stages) for k in range(stages, 0, -1)] + [eps]
     v, direct = torch.zeros_like(b), False
     known: list[tuple[float, Tensor]] = []

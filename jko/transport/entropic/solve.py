@@ -17,6 +17,9 @@ from jko.transport.entropic.symmetric import ascend_symmetric
 
 __all__ = ["CrossTransport", "EntropicSettings", "SelfTransport", "cross_transport", "self_transport"]
 
+# Largest rounding of potentials in units of eps: what the plan loses.
+_LOST = 1e-6
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +45,7 @@ class CrossTransport:
         value: <a, u> + <w, v>.
         error: L^1 error of one marginal; the other one is exact.
         iterations: sums over the kernel in both directions.
+        detail: why potentials with a small error are of no use all the same; the error is inf then.
     """
 
     source_potential: Tensor
@@ -49,6 +53,7 @@ class CrossTransport:
     value: float
     error: float
     iterations: int
+    detail: str = ""
 
 
 @final
@@ -91,12 +96,15 @@ def cross_transport(
     )
     # The field needs memory of its own.
     del kernel
-    point = found.point
+    point, detail = found.point, ""
     error = point.error if point.eps == settings.eps else math.inf
-    u = torch.zeros_like(a).masked_scatter(rows, point.v if flipped else point.u)
+    lost = 4 * torch.finfo(torch.float64).eps * float(point.v.abs().amax()) / settings.eps
+    if lost > _LOST:
+        error, detail = math.inf, f"rounding moves potentials of this size by {lost:.1g} eps; raise eps, or use ExactOT()"
     if not error <= settings.tolerance:
         nothing = EntropicField(torch.full_like(w, torch.nan), torch.full_like(cost.target, torch.nan))
-        return CrossTransport(torch.full_like(a, torch.nan), nothing, math.nan, error, found.iterations)
+        return CrossTransport(torch.full_like(a, torch.nan), nothing, math.nan, error, found.iterations, detail)
+    u = torch.zeros_like(a).masked_scatter(rows, point.v if flipped else point.u)
     # One more update of v makes the targets exact, which their gradients rely on.
     target = entropic_field(cost.swapped(), u, a, settings.eps)
     if not bool(rows.all()):
