@@ -163,7 +163,7 @@ def draw_second(found: dict[str, dict[str, object]], counts: tuple[int, ...], pa
     right.minorticks_off()
     right.set_xlabel("number of heads $H$")
     right.set_ylabel("mean $G^2$, second half")
-    right.legend(frameon=False, fontsize=9, loc="center right", bbox_to_anchor=(1.0, 0.65))
+    right.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0.0, 1.0))
     figure.suptitle("Finding 2: oscillating heads, transformer flow, sign = +1", x=0.01, ha="left", fontweight="bold")
     figure.savefig(path, dpi=150)
 
