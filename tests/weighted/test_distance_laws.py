@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from jko import weighted
-from jko.manifolds import Euclidean, Sphere
 from jko.status import Status
 from tests.oracles.attention import assert_close
 from tests.oracles.weighted import F64, clouds, dirichlet, random_heads
@@ -35,7 +33,7 @@ def setting(H: int, seed: int) -> tuple[Tensor, Tensor | None]:
 
 
 @pytest.mark.parametrize("H", [1, 3])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("equal", [True, False])
 def test_equivalent_to_the_plain_distance(H: int, seed: int, equal: bool) -> None:
     D, theta = setting(H, seed)
@@ -66,7 +64,7 @@ def test_one_bound_is_attained(beta: float) -> None:
 
 
 @pytest.mark.parametrize("H", [1, 3])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_symmetric(H: int, seed: int) -> None:
     D, theta = setting(H, seed)
     x, z = clouds(2, 4, 3, seed)
@@ -81,7 +79,7 @@ def test_symmetric(H: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("H", [1, 3])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_triangle(H: int, seed: int) -> None:
     D, theta = setting(H, seed)
     x, y, z = clouds(3, 3, 3, seed)
@@ -133,59 +131,3 @@ def test_moving_heads_break_the_triangle() -> None:
     assert whole > 1.3 * (first + second)
     # Every one of these paths resolves its mobility: the gap is no error of the midpoint rule.
     assert distance(at(0), at(math.pi / 2), moving, S=48) == pytest.approx(whole, rel=1e-3)
-
-
-# invariance
-
-
-def rotation(d: int, seed: int) -> Tensor:
-    q, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))
-    return torch.from_numpy(q)
-
-
-@pytest.mark.parametrize("sphere", [True, False])
-@pytest.mark.parametrize("equal", [True, False])
-def test_rotations_and_labels(sphere: bool, equal: bool) -> None:
-    n = 4
-    x, z = clouds(2, n, 3, seed=6) * (1 if sphere else 0.6)
-    D, theta = setting(3, 6)
-    w = None if equal else dirichlet(n, 6)
-    manifold = Sphere() if sphere else Euclidean()
-    options = {"head_weights": theta, "segments": 5, "manifold": manifold}
-    result = weighted.weighted_distance(x, z, D, w, **options)
-    Q = rotation(3, 7)
-    rotated = weighted.weighted_distance(x @ Q.mT, z @ Q.mT, Q @ D @ Q.mT, w, **options)
-    assert rotated.value == pytest.approx(result.value, rel=ROUNDING)
-    assert_close(rotated.path, result.path @ Q.mT, 1e-6)
-    p, q = [2, 0, 3, 1], [1, 0, 2, 3]
-    if equal:
-        named = weighted.weighted_distance(x[p], z[q], D, **options)
-        assert [q[j] for j in named.labels.tolist()] == result.labels[p].tolist()
-    else:
-        named = weighted.weighted_distance(x[p], z[p], D, w[p], **options)
-        assert named.labels.tolist() == result.labels.tolist() == [0, 1, 2, 3]
-    assert named.value == pytest.approx(result.value, rel=ROUNDING)
-    assert_close(named.path, result.path[:, p], 1e-6)
-    heads = weighted.weighted_distance(x, z, D.flip(0), w, **{**options, "head_weights": theta.flip(0)})
-    assert heads.value == pytest.approx(result.value, rel=ROUNDING)
-
-
-@pytest.mark.parametrize("size", [1e-3, 1e3])
-def test_units_of_length(size: float) -> None:
-    x, z = clouds(2, 4, 3, seed=7) * 0.6
-    D, theta = setting(3, 7)
-    results = [
-        weighted.weighted_distance(c * x, c * z, D / c**2, head_weights=theta, segments=5, manifold=Euclidean())
-        for c in (1.0, size)
-    ]
-    assert results[1].status is Status.SUCCESS
-    assert results[1].value == pytest.approx(size * results[0].value, rel=ROUNDING)
-    assert_close(results[1].path, size * results[0].path, 1e-6)
-
-
-def test_equal_heads_are_one_head() -> None:
-    x, z = clouds(2, 3, 3, seed=8)
-    D = random_heads(1, 3, seed=8)
-    assert distance(x, z, D.expand(3, 3, 3), theta=THETA) == pytest.approx(distance(x, z, D), rel=1e-12)
-    padded = torch.cat([D, 50 * D])
-    assert distance(x, z, padded, theta=torch.tensor([1.0, 0.0])) == pytest.approx(distance(x, z, D), rel=1e-12)
