@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
@@ -50,8 +50,8 @@ class WeightedDistance:
     """
 
     value: float
-    path: Tensor
-    labels: Tensor
+    path: Tensor = field(repr=False)
+    labels: Tensor = field(repr=False)
     status: Status
     longest_segment: float
     residual: float
