@@ -123,8 +123,8 @@ def existence(
     Args:
         flow: any gradient flow that `jko.JKO` accepts.
         measure: the initial measure.
-        taus: decreasing step sizes, the first dividing t1 - t0 and each the one before: (0.1, 0.05, 0.025). Three of
-            them give an order.
+        taus: decreasing step sizes, the first dividing t1 - t0 and each the one before: (0.1, 0.05, 0.025). At
+            least three.
         t1: final time.
         t0: initial time.
         order: the order of convergence that theory predicts: 1 for an energy that is smooth in time. None asks for
@@ -135,6 +135,8 @@ def existence(
         InvalidInput: for step sizes that do not fit together.
         SolveFailed: when a step fails.
     """
+    if len(taus) < 3:
+        raise InvalidInput(f"convergence is judged by at least three step sizes, got taus = {tuple(taus)}")
     study = Study.of(flow, measure, taus, t1, t0=t0, label=describe(flow), make_scheme=make_scheme, order=order)
     sizes = ", ".join(f"{tau:g}" for tau in study.taus)
     return collect((study,), f"n = {measure.n}, d = {measure.d}, t in [{t0:g}, {t1:g}], tau = {sizes}")

@@ -21,6 +21,8 @@ from jko.verify import (
     longtime,
     metric,
     minimizers,
+    mutations,
+    refinement,
     rest,
     second_order,
     stability,
@@ -42,6 +44,8 @@ STATEMENTS: tuple[Statement, ...] = (
     *longtime.STATEMENTS,
     *rest.STATEMENTS,
     *stability.STATEMENTS,
+    *refinement.STATEMENTS,
+    *mutations.STATEMENTS,
 )
 
 
