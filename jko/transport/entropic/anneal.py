@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from jko.transport.entropic.ascent import Ascent, ascend
-from jko.transport.entropic.base import AbstractKernel
+from jko.transport.entropic.base import AbstractGibbsKernel
 
 __all__ = ["anneal"]
 
@@ -22,7 +22,7 @@ _LONG = 5
 
 
 def anneal(
-    kernel: AbstractKernel,
+    kernel: AbstractGibbsKernel,
     eps: float,
     *,
     largest: float,
@@ -46,7 +46,8 @@ def anneal(
     """
     b, spent = kernel.column_weights, 0
     first = max(eps, _FIRST * largest)
-    stages = math.ceil(math.log(first / eps) / -math.log(scaling))
+    span = math.log(first) - math.log(eps)
+    stages = math.ceil(span / -math.log(scaling))
     if guess is None and stages >= _LONG:
         guess = torch.zeros_like(b)
     if guess is not None:
@@ -57,7 +58,7 @@ def anneal(
             spent += found.iterations
             if found.point.error <= tolerance or spent >= most:
                 return Ascent(found.point, spent)
-    path = [eps * (first / eps) ** (k / stages) for k in range(stages, 0, -1)] + [eps]
+    path = [eps * math.exp(span * k / stages) for k in range(stages, 0, -1)] + [eps]
     v, direct = torch.zeros_like(b), False
     known: list[tuple[float, Tensor]] = []
     for stage in path:

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.transport.entropic.base import AbstractKernel, DualPoint
+from jko.transport.entropic.base import AbstractGibbsKernel, DualPoint
 
 __all__ = ["Ascent", "ascend"]
 
@@ -41,7 +41,9 @@ class Ascent:
     direct: bool = False
 
 
-def ascend(kernel: AbstractKernel, point: DualPoint, tolerance: float, most: int, *, direct: bool = False) -> Ascent:
+def ascend(
+    kernel: AbstractGibbsKernel, point: DualPoint, tolerance: float, most: int, *, direct: bool = False
+) -> Ascent:
     """Raise the dual from a point until the error is at most `tolerance`, or `most` iterations are spent.
 
     An update of both potentials in turn is a diagonally preconditioned gradient step, contracting by 1 - O(gap) of the
@@ -74,7 +76,9 @@ def ascend(kernel: AbstractKernel, point: DualPoint, tolerance: float, most: int
     return Ascent(point, spent, direct)
 
 
-def _newton_step(kernel: AbstractKernel, point: DualPoint, tolerance: float, direct: bool) -> tuple[Tensor, int, bool]:
+def _newton_step(
+    kernel: AbstractGibbsKernel, point: DualPoint, tolerance: float, direct: bool
+) -> tuple[Tensor, int, bool]:
     """Return the damped Newton step, the products that it took, and whether a factorization was used."""
     b = kernel.column_weights
     c = b * point.log_ratio.exp()
@@ -95,7 +99,13 @@ def _newton_step(kernel: AbstractKernel, point: DualPoint, tolerance: float, dir
 
 
 def _conjugate_gradients(
-    kernel: AbstractKernel, point: DualPoint, gradient: Tensor, c: Tensor, damping: float, target: float, limit: int
+    kernel: AbstractGibbsKernel,
+    point: DualPoint,
+    gradient: Tensor,
+    c: Tensor,
+    damping: float,
+    target: float,
+    limit: int,
 ) -> tuple[Tensor, int, bool]:
     """Solve ((1 + damping) diag(c) - P^T diag(1/a) P) d = gradient, preconditioned by diag(c), to an L^1 residual."""
     step, residual = torch.zeros_like(c), gradient
@@ -131,7 +141,7 @@ def _factored(matrix: Tensor, gradient: Tensor, c: Tensor, damping: float) -> Te
     return torch.cholesky_solve((gradient / root)[:, None], factor)[:, 0] / root
 
 
-def _line_search(kernel: AbstractKernel, point: DualPoint, step: Tensor) -> tuple[DualPoint | None, int]:
+def _line_search(kernel: AbstractGibbsKernel, point: DualPoint, step: Tensor) -> tuple[DualPoint | None, int]:
     """Shorten the step until the dual rises; None where it does not."""
     b, eps = kernel.column_weights, point.eps
     slope, largest = torch.stack([b @ (torch.expm1(point.log_ratio) * step), step.abs().amax()]).tolist()

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-__all__ = ["AbstractKernel", "DualPoint"]
+__all__ = ["AbstractGibbsKernel", "DualPoint"]
 
 
 @final
@@ -43,7 +43,7 @@ class DualPoint:
         return DualPoint(v, u, eps, log_ratio, error, value)
 
 
-class AbstractKernel(ABC):
+class AbstractGibbsKernel(ABC):
     """Sums over the kernel of a ground cost between n rows and m columns, all of them with positive weights."""
 
     __slots__ = ()

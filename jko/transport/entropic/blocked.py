@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from jko.transport.cost import GroundCost
-from jko.transport.entropic.base import AbstractKernel, DualPoint
+from jko.transport.entropic.base import AbstractGibbsKernel, DualPoint
 
 __all__ = ["BlockedKernel"]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class BlockedKernel(AbstractKernel):
+class BlockedKernel(AbstractGibbsKernel):
     """Sums in memory O(n + m) and a block. Both sums of an iteration share one pass, since blocks hold whole rows.
 
     Attributes:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from jko.reductions.keops_probe import keops_available, require_keops
 from jko.transport.cost import GroundCost
-from jko.transport.entropic.base import AbstractKernel
+from jko.transport.entropic.base import AbstractGibbsKernel
 from jko.transport.entropic.blocked import BlockedKernel
 from jko.transport.entropic.dense import DenseKernel
 from jko.transport.entropic.keops import KeOpsKernel, keops_serves
@@ -19,7 +19,7 @@ _LARGEST_DENSE = 1 << 25
 
 def make_kernel(
     cost: GroundCost, a: Tensor, b: Tensor, *, lazy: bool | None = None, keops: bool | None = None
-) -> AbstractKernel:
+) -> AbstractGibbsKernel:
     """Return the kernel of a cost.
 
     Args:

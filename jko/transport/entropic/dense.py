@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from jko.transport.cost import GroundCost
-from jko.transport.entropic.base import AbstractKernel, DualPoint
+from jko.transport.entropic.base import AbstractGibbsKernel, DualPoint
 
 __all__ = ["DenseKernel"]
 
@@ -34,7 +34,7 @@ class _Reference:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class DenseKernel(AbstractKernel):
+class DenseKernel(AbstractGibbsKernel):
     """Stores the cost and a kernel with the potentials in it, so that an update is a product with a matrix.
 
     Where potentials move by more than 150 eps the kernel is formed anew; columns whose sums underflow all the same

@@ -12,7 +12,7 @@ from jko.errors import InvalidInput
 from jko.manifolds import Euclidean, Sphere
 from jko.reductions.keops_probe import run_keops
 from jko.transport.cost import GroundCost
-from jko.transport.entropic.base import AbstractKernel, DualPoint
+from jko.transport.entropic.base import AbstractGibbsKernel, DualPoint
 from jko.transport.entropic.blocked import BlockedKernel
 
 __all__ = ["KeOpsKernel", "keops_serves"]
@@ -20,7 +20,7 @@ __all__ = ["KeOpsKernel", "keops_serves"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class KeOpsKernel(AbstractKernel):
+class KeOpsKernel(AbstractGibbsKernel):
     """Lazy sums by KeOps (Charlier et al. 2021) in memory O(n + m); two formulas a manifold, each for both sides.
 
     Attributes:

@@ -80,6 +80,9 @@ def cross_transport(
     """Solve the transport of weights a at the sources to w at the targets, from potentials (u, v) if given."""
     rows, columns = a > 0, w > 0
     part = cost if bool(rows.all() & columns.all()) else cost.restricted(rows, columns)
+    largest = part.largest()
+    if not math.isfinite(largest):
+        return _unsolved(cost, math.nan, 0)
     # Newton's equation is as large as the columns are many: the smaller side.
     flipped = part.shape[1] > part.shape[0]
     sides = (w[columns], a[rows]) if flipped else (a[rows], w[columns])
@@ -88,7 +91,7 @@ def cross_transport(
     found = anneal(
         kernel,
         settings.eps,
-        largest=part.largest(),
+        largest=largest,
         scaling=settings.scaling,
         tolerance=settings.tolerance,
         most=settings.most,
@@ -100,10 +103,12 @@ def cross_transport(
     error = point.error if point.eps == settings.eps else math.inf
     lost = 4 * torch.finfo(torch.float64).eps * float(point.v.abs().amax()) / settings.eps
     if lost > _LOST:
-        error, detail = math.inf, f"rounding moves potentials of this size by {lost:.1g} eps; raise eps, or use ExactOT()"
+        error, detail = (
+            math.inf,
+            f"rounding moves potentials of this size by {lost:.1g} eps; raise eps, or use ExactOT()",
+        )
     if not error <= settings.tolerance:
-        nothing = EntropicField(torch.full_like(w, torch.nan), torch.full_like(cost.target, torch.nan))
-        return CrossTransport(torch.full_like(a, torch.nan), nothing, math.nan, error, found.iterations, detail)
+        return _unsolved(cost, error, found.iterations, detail)
     u = torch.zeros_like(a).masked_scatter(rows, point.v if flipped else point.u)
     # One more update of v makes the targets exact, which their gradients rely on.
     target = entropic_field(cost.swapped(), u, a, settings.eps)
@@ -128,3 +133,8 @@ def self_transport(
     if not full:
         potential = torch.where(massive, potential, entropic_field(cost, potential, w, settings.eps).potential)
     return SelfTransport(potential, found.value, found.error, found.iterations)
+
+
+def _unsolved(cost: GroundCost, error: float, iterations: int, detail: str = "") -> CrossTransport:
+    nothing = EntropicField(torch.full_like(cost.target[:, 0], math.nan), torch.full_like(cost.target, math.nan))
+    return CrossTransport(torch.full_like(cost.source[:, 0], math.nan), nothing, math.nan, error, iterations, detail)

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.transport.entropic.base import AbstractKernel
+from jko.transport.entropic.base import AbstractGibbsKernel
 
 __all__ = ["SelfAscent", "ascend_symmetric"]
 
@@ -26,7 +26,7 @@ class SelfAscent:
 
 
 def ascend_symmetric(
-    kernel: AbstractKernel, eps: float, *, tolerance: float, most: int, guess: Tensor | None = None
+    kernel: AbstractGibbsKernel, eps: float, *, tolerance: float, most: int, guess: Tensor | None = None
 ) -> SelfAscent:
     """Iterate f <- (f + T f) / 2 with T f = softmin(f) on a symmetric cost until the error of the rows is small.
 
