@@ -47,7 +47,8 @@ _ADVICE: dict[Status, str] = {
         "for an energy that is unbounded below in R^d no minimizer need exist."
     ),
     Status.BEYOND_CUT_LOCUS: (
-        "A particle moved as far as the injectivity radius, where the tangent cost is no distance. Reduce tau."
+        "A particle moved as far as the injectivity radius, where the tangent cost is no distance. Reduce tau; a path "
+        "between two measures needs more segments."
     ),
     Status.NON_FINITE: (
         "A value was inf or NaN; nothing was repaired. Look at the largest exponent in the message: "
