@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from jko.checks import check_finite, simplex_tolerance
 from jko.errors import InvalidInput, SolveFailed
@@ -99,13 +98,30 @@ class _TransportCost(torch.autograd.Function):
             wanted[2] = solution.weight_gradient.to(x_weights)
         if ctx.needs_input_grad[3] and y_weights is not None:
             wanted[3] = source_weight_gradient(solution).to(y_weights)
-        ctx.save_for_backward(*wanted)
+        ctx.save_for_backward(*wanted, x, y, x_weights, y_weights)
         return x.new_tensor(solution.value)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return (*(None if part is None else grad.to(part) * part for part in ctx.saved_tensors), None, None)
+        parts, arguments = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
+        once: Callable[..., Tensor] = _Once.apply
+        found = [
+            None if part is None else once(grad, part, argument)
+            for part, argument in zip(parts, arguments, strict=True)
+        ]
+        return *found, None, None
+
+
+class _Once(torch.autograd.Function):
+    """A derivative times the incoming one, which must not pass for a constant when it is differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, part: Tensor, argument: Tensor) -> Tensor:
+        return grad.to(part) * part
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        raise InvalidInput("transport_cost has first derivatives only; take differences of its gradient")
 
 
 def _check_masses(x_weights: Tensor | None, y_weights: Tensor | None) -> None:
