@@ -57,7 +57,7 @@ def test_sums_of_every_kernel(manifold, kind, eps):
         assert point.error == pytest.approx(float((plan.sum(0) - b).abs().sum()), abs=1e-9)
         assert point.value == pytest.approx(float(a @ u + b @ v), abs=1e-12)
         expected = plan.mT @ ((plan @ p) / a)
-        assert torch.allclose(kernel.transfer(point, p), expected, rtol=1e-7, atol=1e-10)
+        assert torch.allclose(kernel.transfer(point)(p), expected, rtol=1e-7, atol=1e-10)
         matrix = scale[:, None] * (plan.mT @ (plan / a[:, None])) * scale
         assert torch.allclose(kernel.transfer_matrix(point, scale), matrix, rtol=1e-7, atol=1e-10)
 
@@ -122,7 +122,7 @@ def test_keops_gives_the_same_values_and_gradients(kind, capfd):
     point = kernel.evaluate(v, 0.05)
     assert torch.allclose(point.u, u, rtol=1e-12, atol=1e-12)
     assert torch.allclose(point.log_ratio, log_columns, rtol=1e-10, atol=1e-10)
-    assert torch.allclose(kernel.transfer(point, v), plan.mT @ ((plan @ v) / a), atol=1e-10)
+    assert torch.allclose(kernel.transfer(point)(v), plan.mT @ ((plan @ v) / a), atol=1e-10)
     assert torch.allclose(
         kernel.transfer_matrix(point, b), b[:, None] * (plan.mT @ (plan / a[:, None])) * b, atol=1e-10
     )

@@ -108,11 +108,12 @@ def _conjugate_gradients(
     limit: int,
 ) -> tuple[Tensor, int, bool]:
     """Solve ((1 + damping) diag(c) - P^T diag(1/a) P) d = gradient, preconditioned by diag(c), to an L^1 residual."""
+    transfer, diagonal = kernel.transfer(point), (1 + damping) * c
     step, residual = torch.zeros_like(c), gradient
     ahead = residual / c
     direction, size = ahead, float(residual @ ahead)
     for products in range(1, limit + 1):
-        image = (1 + damping) * c * direction - kernel.transfer(point, direction)
+        image = diagonal * direction - transfer(direction)
         bend = float(direction @ image)
         if not bend > 0:
             return step, products, False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -67,8 +68,11 @@ class AbstractGibbsKernel(ABC):
         """Return the point of the dual at v; right in the logarithms whatever underflows."""
 
     @abstractmethod
-    def transfer(self, point: DualPoint, p: Tensor) -> Tensor:
-        """Return P^T diag(1/a) P p, shape (m,): from columns to rows and back."""
+    def transfer(self, point: DualPoint) -> Callable[[Tensor], Tensor]:
+        """Return the map p -> P^T diag(1/a) P p of vectors of shape (m,): from columns to rows and back.
+
+        It holds until the kernel is evaluated elsewhere.
+        """
 
     @abstractmethod
     def transfer_matrix(self, point: DualPoint, scale: Tensor) -> Tensor:

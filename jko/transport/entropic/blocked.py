@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -60,12 +60,15 @@ class BlockedKernel(AbstractGibbsKernel):
             log_ratio[lost] = (v[lost] - part.softmin(u, eps)) / eps
         return DualPoint.of(v, u, eps, log_ratio, self.a, self.b)
 
-    def transfer(self, point: DualPoint, p: Tensor) -> Tensor:
-        out = torch.zeros_like(p)
-        for rows, exponent in self._exponents(point.v, point.eps):
-            kernel = exponent.add_(point.u[rows, None] / point.eps).exp_()
-            out.addmv_(kernel.mT, self.a[rows] * (kernel @ p))
-        return out
+    def transfer(self, point: DualPoint) -> Callable[[Tensor], Tensor]:
+        def product(p: Tensor) -> Tensor:
+            out = torch.zeros_like(p)
+            for rows, exponent in self._exponents(point.v, point.eps):
+                kernel = exponent.add_(point.u[rows, None] / point.eps).exp_()
+                out.addmv_(kernel.mT, self.a[rows] * (kernel @ p))
+            return out
+
+        return product
 
     def transfer_matrix(self, point: DualPoint, scale: Tensor) -> Tensor:
         out = torch.zeros(*scale.shape, *scale.shape, dtype=scale.dtype, device=scale.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import final
 
@@ -85,11 +86,15 @@ class DenseKernel(AbstractGibbsKernel):
             log_ratio[lost] = v[lost] / eps + torch.logsumexp(exponent, 0)
         return DualPoint.of(v, u, eps, log_ratio, self.a, self.b)
 
-    def transfer(self, point: DualPoint, p: Tensor) -> Tensor:
+    def transfer(self, point: DualPoint) -> Callable[[Tensor], Tensor]:
         reference, shift = self._absorbed(point.v, point.eps)
         right, sums = self.b * shift.exp(), self._sums(point, reference)
-        middle = (self._kernel @ (right * p)).mul_(self.a / sums.square())
-        return right * (self._kernel.mT @ middle)
+        middle, kernel, transposed = self.a / sums.square(), self._kernel, self._kernel.mT
+
+        def product(p: Tensor) -> Tensor:
+            return (transposed @ (kernel @ (right * p)).mul_(middle)).mul_(right)
+
+        return product
 
     def transfer_matrix(self, point: DualPoint, scale: Tensor) -> Tensor:
         reference, shift = self._absorbed(point.v, point.eps)

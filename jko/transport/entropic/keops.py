@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -56,10 +57,14 @@ class KeOpsKernel(AbstractGibbsKernel):
         log_ratio = v / eps + _log_sums(self.cost.swapped(), eps, u / eps + self.a.log())
         return DualPoint.of(v, u, eps, log_ratio, self.a, self.b)
 
-    def transfer(self, point: DualPoint, p: Tensor) -> Tensor:
+    def transfer(self, point: DualPoint) -> Callable[[Tensor], Tensor]:
         rows, columns = point.u / point.eps, point.v / point.eps + self.b.log()
-        middle = _sums(self.cost, point.eps, rows, columns, p)
-        return _sums(self.cost.swapped(), point.eps, columns, rows, self.a * middle)
+
+        def product(p: Tensor) -> Tensor:
+            middle = _sums(self.cost, point.eps, rows, columns, p)
+            return _sums(self.cost.swapped(), point.eps, columns, rows, self.a * middle)
+
+        return product
 
     def transfer_matrix(self, point: DualPoint, scale: Tensor) -> Tensor:
         return BlockedKernel(self.cost, self.a, self.b).transfer_matrix(point, scale)
