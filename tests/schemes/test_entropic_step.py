@@ -130,3 +130,26 @@ def test_records_tell_the_bias_and_the_marginal_error():
     assert set(sol.records.numeric()) >= {"marginal_error", "couplings", "entropic_bias"}
     assert bool((sol.records.entropic_bias > 0).all())
     assert "eps = 0.1" in sol.title
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+@pytest.mark.parametrize("eps", [0.1, 0.3])
+def test_law_of_the_debiased_term_on_the_circle(k, eps):
+    """A uniform circle and the potential cos(k angle): the step is too long by sinh(z) / z, z = eps k^2 / 4.
+
+    S_eps has the second variation (eps / 2) K / (1 - K^2) with K = exp(-eps k^2 / 4) the self-plan's eigenvalue, W_2^2
+    has 1 / k^2; the prediction of the records finds k from the velocities of neighbors.
+    """
+    angle = torch.arange(96, dtype=torch.float64) * (2 * math.pi / 96)
+    mu = jko.ParticleMeasure(torch.stack([angle.cos(), angle.sin()], -1))
+    energy = jko.PotentialEnergy(lambda x: torch.complex(x[..., 0], x[..., 1]).pow(k).real)
+    flow = jko.GradientFlow(energy, jko.Wasserstein2())
+    matched = succeeded(jko.JKO(1e-4).step(flow, mu))
+    scheme = jko.JKO(1e-4, transport=jko.Sinkhorn(eps, tolerance=1e-13), minimizer=jko.Anderson(rtol=1e-6))
+    step = succeeded(scheme.step(flow, mu))
+    z = eps * k * k / 4
+    factor = math.sinh(z) / z
+    longer = float(step.info.displacement.norm() / matched.info.displacement.norm())
+    # Steps of finite length leave O(tau) of relative error.
+    assert abs(longer / factor - 1) < 3e-4
+    assert abs((1 + step.info.entropic_bias) / factor - 1) < 0.01 * z
