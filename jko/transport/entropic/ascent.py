@@ -16,11 +16,12 @@ __all__ = ["Ascent", "ascend"]
 # Newton steps start here, and only where updates in turn are slower than this factor a turn.
 _NEAR = 0.5
 _FAST = 0.6
-_SMALLEST_RATIO = math.log(1e-3)
+_SMALLEST_RATIO = -12.0
 _DAMPING = 1e-3
 _LONGEST = 100.0
 _ARMIJO = 1e-4
 _SHORTER = 0.4
+_LONGER = 4.0
 _SHORTEST = 1e-4
 _ROUNDING = 1e-14
 # Newton matrices of more columns are not formed. Forming and factoring one costs as much as m / 8 products and a few.
@@ -135,7 +136,7 @@ def _factored(matrix: Tensor, gradient: Tensor, c: Tensor, damping: float) -> Te
     diagonal = matrix.diagonal()
     diagonal.add_(1 + damping)
     factor, info = torch.linalg.cholesky_ex(matrix)
-    while int(info):
+    while int(info) and damping < 1:
         damping = max(10 * damping, 1e-14)
         diagonal.add_(damping)
         factor, info = torch.linalg.cholesky_ex(matrix)
@@ -143,17 +144,26 @@ def _factored(matrix: Tensor, gradient: Tensor, c: Tensor, damping: float) -> Te
 
 
 def _line_search(kernel: AbstractGibbsKernel, point: DualPoint, step: Tensor) -> tuple[DualPoint | None, int]:
-    """Shorten the step until the dual rises; None where it does not."""
+    """Shorten the step until the dual rises, or lengthen a long one while it does; None where it does not rise."""
     b, eps = kernel.column_weights, point.eps
     slope, largest = torch.stack([b @ (torch.expm1(point.log_ratio) * step), step.abs().amax()]).tolist()
-    if not math.isfinite(largest):
+    if not 0 < largest < math.inf:
         return None, 0
-    length, trials = min(1.0, _LONGEST * eps / largest) if largest > 0 else 1.0, 0
-    while length >= _SHORTEST:
+    # Almost separate parts of a cloud make long steps, of which the model knows the direction only.
+    first = min(1.0, _LONGEST * eps / largest)
+    length, trials = first, 0
+    best: DualPoint | None = None
+    while _SHORTEST * first <= length <= 1:
         trial = kernel.evaluate(point.v + length * step, eps)
         trials += 1
         rounding = _ROUNDING * (abs(point.value) + abs(trial.value))
-        if trial.value >= point.value - _ARMIJO * length * slope - rounding:
-            return trial, trials
-        length *= _SHORTER
-    return None, trials
+        if best is None and trial.value < point.value - _ARMIJO * length * slope - rounding:
+            length *= _SHORTER
+            continue
+        if best is not None and not (trial.value > best.value and trial.error <= best.error):
+            break
+        best = trial
+        if length < first or first == 1:
+            break
+        length *= _LONGER
+    return best, trials
