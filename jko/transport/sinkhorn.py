@@ -36,7 +36,8 @@ class Sinkhorn(AbstractTransport):
     No factor 1/2 in C: eps here is twice that of the cost |x - y|^2 / 2. Debiased, the value is
     S_eps = OT_eps(u, v) - OT_eps(u, u) / 2 - OT_eps(v, v) / 2, which is 0 with gradient 0 at u = v; that needs a
     symmetric cost, so `target_mobility` along with a mobility. Without debiasing a step contracts the cloud: the
-    variance falls by eps / 2 a coordinate, eps / (2 b) with mobility.
+    variance falls by eps / 2 a coordinate, eps / (2 b) with mobility. S_eps >= 0 where exp(-C / eps) is positive
+    definite, as in R^d; a mobility that varies on the scale of sqrt(eps) can make it negative.
 
     Solved in float64 in logarithms, from a quarter of the largest cost down to eps, by updates in turn and Newton steps
     on the dual. Converged means that the plan's marginals differ from the weights by at most `tolerance` in L^1; the

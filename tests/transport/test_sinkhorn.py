@@ -192,6 +192,15 @@ def test_nothing_is_left_at_rest(manifold, kind):
     assert float(solved(plain(0.1), same).gradient.abs().max()) > 1e-3
 
 
+def test_a_mobility_that_varies_can_make_the_debiased_value_negative():
+    """Two particles at -1, 1 with b = 1 and one at 0 with b = 0.01: (b(x) + b(y)) / 2 d^2 is no kernel at large eps."""
+    y, x = jko.ParticleMeasure(line(0)), jko.ParticleMeasure(line(-1, 1))
+    b, c = torch.tensor([0.01], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    problem = TransportProblem(y, x, LINE, mobility=b, target_mobility=c)
+    assert solved(Sinkhorn(100.0), problem).value == pytest.approx(0.505 - 1, abs=0.02)
+    assert solved(Sinkhorn(0.1), problem).value > 0
+
+
 @pytest.mark.parametrize("eps", [0.5, 1.0, 2.0, 4.0])
 def test_field_report_h07_only_the_plain_term_pulls_at_rest(eps):
     problem = between(line(-1, 1), line(-1, 1))
@@ -353,7 +362,7 @@ def test_dead_particles_on_both_sides_of_a_larger_problem():
 def test_weights_of_very_different_sizes():
     w = torch.tensor([1e-12, 1e-6, 1.0], dtype=torch.float64)
     problem = between(cloud(3, 0), cloud(5, 1), w / w.sum(), weights(5, 2))
-    for eps in (1.0, 1e-2):
+    for eps in (1.0, 1e-2, 1e-4):
         solution = solved(Sinkhorn(eps), problem)
         assert bool(torch.isfinite(solution.gradient).all())
         assert torch.allclose(solved(plain(eps), problem).plan().sum(0), w / w.sum(), rtol=1e-9, atol=0)
