@@ -77,14 +77,12 @@ def weighted_distance(
     has S segments and the midpoint rule for measure and mobility, with an error O(S^-2); the path is minimized by
     L-BFGS and Newton steps, and a stationary path that is no local minimum is left downhill.
 
-    What is found is an upper bound of (29), up to O(S^-2), for three reasons:
-
-    * Particles do not split. Among all measures it may pay to split mass: one atom with D = beta I on S^{d-1}, d >= 3,
-      does so beyond the distance pi / sqrt(1 + beta). Atoms given as several coincident particles can.
-    * Ends are labels: the start is the W_2-optimal assignment, and others are tried that are cheaper in the mobility
-      along the path found, until none is. Only particles of EQUAL weight exchange their ends; with all weights
-      different particle i goes to points1[i].
-    * The minimum is a local one, found from the geodesics of the manifold.
+    What is found is an upper bound of (29), up to O(S^-2), for three reasons. Particles do not split: among measures
+    it may pay to split mass, for one atom with D = beta I on S^{d-1}, d >= 3, beyond the distance pi / sqrt(1 + beta);
+    atoms given as several coincident particles can. Ends are labels: the start is the W_2-optimal assignment, and
+    others are tried that are cheaper in the mobility along the path found, until none is; only particles of EQUAL
+    weight exchange their ends, so with all weights different particle i goes to points1[i]. And the minimum is a local
+    one, found from the geodesics of the manifold.
 
     For fixed heads it is symmetric, and a path through a third measure gives the triangle inequality
     D_{S+R}^2 <= (S + R) (D_S^2 / S + D_R^2 / R). For heads that move neither holds.

@@ -67,7 +67,7 @@ def ascend(
             spent, rate = spent + 1, following.error / point.error
             point = following
             continue
-        step, products, direct = _newton_step(kernel, point, tolerance, direct)
+        step, products, direct = _newton_step(kernel, point, tolerance, most - spent, direct=direct)
         spent += products
         found, trials = _line_search(kernel, point, step)
         spent += trials
@@ -78,21 +78,19 @@ def ascend(
 
 
 def _newton_step(
-    kernel: AbstractGibbsKernel, point: DualPoint, tolerance: float, direct: bool
+    kernel: AbstractGibbsKernel, point: DualPoint, tolerance: float, most: int, *, direct: bool
 ) -> tuple[Tensor, int, bool]:
     """Return the damped Newton step, the products that it took, and whether a factorization was used."""
     b = kernel.column_weights
     c = b * point.log_ratio.exp()
     gradient, damping = b - c, _DAMPING * point.error
-    m = b.shape[0]
+    step, products, m = gradient / c, 0, b.shape[0]
     if not direct:
         factorable = m <= _LARGEST_SYSTEM
         limit = min(_MOST_PRODUCTS, _PRODUCTS + m // _COLUMNS_PER_PRODUCT) if factorable else _MOST_PRODUCTS_ALONE
         target = max(min(0.2, math.sqrt(point.error)) * point.error, 0.3 * tolerance)
-        step, products, solved = _conjugate_gradients(kernel, point, gradient, c, damping, target, limit)
+        step, products, solved = _conjugate_gradients(kernel, point, gradient, c, damping, target, min(limit, most))
         direct = factorable and not solved
-    else:
-        products = 0
     if direct:
         step, products = _factored(kernel.transfer_matrix(point, c.rsqrt()), gradient, c, damping), products + 1
     # Constants do nothing; without them potentials stay small.
