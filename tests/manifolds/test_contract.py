@@ -30,8 +30,9 @@ N = 6
 
 
 def test_every_manifold_is_here() -> None:
-    # By name: a class with slots leaves its first version behind until it is collected.
-    assert {type(case.values[0]).__name__ for case in CASES} == {c.__name__ for c in AbstractManifold.__subclasses__()}
+    # By name: a class with slots leaves its first version behind until it is collected. Other tests define their own.
+    members = {c.__name__ for c in AbstractManifold.__subclasses__() if c.__module__.startswith("jko.")}
+    assert {type(case.values[0]).__name__ for case in CASES} == members
 
 
 @dataclass(frozen=True)
