@@ -14,7 +14,7 @@ from jko.numerics import row_sum
 
 __all__ = ["GroundCost"]
 
-_CPU_BLOCK = 1 << 17
+_CPU_BLOCK = 1 << 19
 _DEVICE_BLOCK = 1 << 24
 # Closer to the antipode than this, directions are formed pair by pair: theta / sin theta amplifies rounding there.
 _NEAR_ANTIPODE = 1e-6

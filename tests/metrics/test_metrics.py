@@ -54,7 +54,7 @@ def build(
 
 def test_every_metric_is_here() -> None:
     assert {type(metric).__name__ for metric in METRICS.values()} == {
-        c.__name__ for c in AbstractMetric.__subclasses__()
+        c.__name__ for c in AbstractMetric.__subclasses__() if c.__module__.startswith("jko.")
     }
 
 

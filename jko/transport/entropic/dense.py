@@ -20,7 +20,7 @@ _RANGE = 150.0
 # Exponents below are all stored as this one: subnormal numbers are slow, and nothing that small is ever looked at.
 _LOWEST = -650.0
 _UNDERFLOWN = math.exp(_LOWEST + 2 * _RANGE)
-_ENTRIES = 1 << 17
+_ENTRIES = 1 << 19
 
 
 @final
