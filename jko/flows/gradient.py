@@ -128,5 +128,5 @@ class GradientFlow(AbstractFlow):
     def explain_non_finite(self, measure: ParticleMeasure, t: float) -> str:
         exponent = self.energy.largest_exponent(measure, t)
         if math.isinf(exponent) and exponent < 0:
-            return f"not finite: {self.energy.description}, which has no exponentials"
+            return f"not finite: {self.energy.description}, of which no exponent is known"
         return explain_overflow(exponent, measure.dtype)

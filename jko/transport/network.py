@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import warnings
 from dataclasses import dataclass
-from typing import final
+from importlib import import_module
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from jko.reductions.keops_probe import silenced
 
 __all__ = ["ExactPlan", "assignment", "network_simplex", "uniform"]
 
@@ -68,8 +73,7 @@ def assignment(matrix: _Floats) -> ExactPlan:
 
 def network_simplex(matrix: _Floats, a: _Floats, b: _Floats, max_pivots: int) -> ExactPlan:
     """Solve any weights by the network simplex of POT; weights of 0 are left out and get potentials afterwards."""
-    import ot
-
+    ot = _pot()
     rows, columns = a > 0, b > 0
     part = np.ascontiguousarray(matrix[np.ix_(rows, columns)])
     # Weights of single precision do not sum to 1 in double, and the solver would call that infeasible.
@@ -84,3 +88,11 @@ def network_simplex(matrix: _Floats, a: _Floats, b: _Floats, max_pivots: int) ->
     u = (matrix[:, columns] - v[columns]).min(1)
     at = np.nonzero(plan)
     return ExactPlan(np.flatnonzero(rows)[at[0]], np.flatnonzero(columns)[at[1]], plan[at], u, v, failure)
+
+
+def _pot() -> Any:
+    if "ot" not in sys.modules:
+        # Where GeomLoss is installed POT imports it, and with it KeOps, which prints.
+        with silenced(io.StringIO()):
+            return import_module("ot")
+    return sys.modules["ot"]

@@ -392,7 +392,7 @@ def test_an_energy_without_heads() -> None:
     assert_close(state.velocity, -2 * energy.diagonal * measure.points, 1e-15)
     assert f.title == "W2"
     assert f.moves
-    assert f.explain_non_finite(measure, 0.0) == "not finite: quadratic, which has no exponentials"
+    assert f.explain_non_finite(measure, 0.0) == "not finite: quadratic, of which no exponent is known"
 
 
 def test_energies_that_are_switched_off_do_not_move() -> None:
