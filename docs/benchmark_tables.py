@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
-RESULTS = DOCS.parent / "experiments" / "bench" / "results.json"
-TABLES = DOCS / "generated" / "benchmark_tables.md"
+BENCH = DOCS.parent / "experiments" / "bench"
+PAGES = {
+    BENCH / "results.json": DOCS / "generated" / "benchmark_tables.md",
+    BENCH / "transport.json": DOCS / "generated" / "transport_tables.md",
+}
 
 COLUMNS = {
     "step_over_floor": "step / exponentials",
@@ -20,6 +23,24 @@ COLUMNS = {
     "worst_residual": "worst residual",
     "jko_ms_per_step": "JKO step (ms)",
     "jko_over_explicit": "JKO / explicit",
+    "eps_over_diameter2": "eps / diameter^2",
+    "our_error": "our marginal error",
+    "pot_error": "POT's marginal error",
+    "our_iterations": "our iterations",
+    "our_ms": "ours (ms)",
+    "plain_ms": "POT plain (ms)",
+    "ours_over_plain": "ours / POT plain",
+    "log_over_ours": "POT log / ours",
+    "logsumexp_ms": "two logsumexp (ms)",
+    "ours_over_logsumexp": "ours / two logsumexp",
+    "its_error": "its marginal error",
+    "its_ms": "GeomLoss (ms)",
+    "ours_over_it": "ours / GeomLoss",
+    "marginal_error": "marginal error",
+    "assignment_over_pot": "assignment / POT",
+    "simplex_over_pot": "simplex / POT",
+    "blocked_ns_per_pair": "blocked (ns a pair)",
+    "keops_over_blocked": "KeOps / blocked",
 }
 
 
@@ -44,8 +65,9 @@ def tables(results: dict[str, Any]) -> str:
 
 def write() -> None:
     """Write the tables where the page includes them."""
-    TABLES.parent.mkdir(exist_ok=True)
-    TABLES.write_text(tables(json.loads(RESULTS.read_text("utf-8"))), "utf-8")
+    for results, page in PAGES.items():
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(tables(json.loads(results.read_text("utf-8"))), "utf-8")
 
 
 if __name__ == "__main__":
