@@ -12,7 +12,7 @@ from transport.problems import COSTS, MANIFOLDS, case, check_gradient, cloud, ge
 
 import jko
 from jko.errors import InvalidInput
-from jko.transport import ExactOT, Matched, Sinkhorn, TransportProblem
+from jko.transport import CouplingProblem, ExactOT, Matched, Sinkhorn, TransportProblem
 from jko.transport.derivative import source_gradient, source_weight_gradient
 
 LINE = jko.Euclidean()
@@ -323,3 +323,16 @@ def test_titles_say_what_changes_the_result():
     assert len({member.title for member in (*MEMBERS.values(), Sinkhorn(0.1), Sinkhorn(0.1, debias=False))}) == 6
     assert [member.entropic for member in MEMBERS.values()] == [False, False, True, True]
     assert [member.symmetric for member in MEMBERS.values()] == [False, False, True, False]
+
+
+def test_certificates_of_the_identity_coupling():
+    """Two particles that crossed: the exact member decides whatever the size, the entropic one leaves it open."""
+    y = line(0, 1)
+    half, ones = torch.full((2,), 0.5, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    crossed = CouplingProblem(y, y.flip(0), half, ones, 0 * half, 0.1, LINE, 1e-8)
+    stayed = CouplingProblem(y, y + 0.1, half, ones, 0 * half, 0.1, LINE, 1e-8)
+    for member, verdict in ((EXACT, False), (DEBIASED, None), (Matched(), False)):
+        assert member.certify(crossed).optimal is verdict
+        certificate = member.certify(stayed)
+        assert certificate.optimal is True
+        assert certificate.global_on_support
