@@ -22,7 +22,7 @@ from jko.transport.base import (
 )
 from jko.transport.certify import certify_identity
 from jko.transport.derivative import coupling_gradient
-from jko.transport.network import assignment, network_simplex, uniform
+from jko.transport.network import assignment, is_assignment, network_simplex
 
 __all__ = ["ExactOT"]
 
@@ -34,11 +34,12 @@ _MAX_PIVOTS = 10_000_000
 class ExactOT(AbstractTransport):
     """min <P, C> over couplings P, on the CPU in float64, for any sizes and weights.
 
-    Equal sizes and weights are an assignment; everything else goes to the network simplex of POT. Potentials satisfy
-    u_j + v_i <= c_ji, with equality on the plan. The value is smooth in the particles only while the plan stays.
+    Particles of equal weight that are few, or mostly at home, are assigned; everything else goes to the network simplex
+    of POT. Potentials satisfy u_j + v_i <= c_ji, with equality on the plan up to rounding. The value is smooth in the
+    particles only while the plan stays.
 
     Args:
-        max_pivots: limit of the network simplex, which a number forces for assignments too; None is 10 million.
+        max_pivots: limit of the network simplex, which a number forces in every case; None is 10 million.
     """
 
     max_pivots: int | None = None
@@ -67,7 +68,7 @@ class ExactOT(AbstractTransport):
             return TransportSolution.failed(problem, Status.NON_FINITE, math.nan, 0, "a squared distance overflows")
         numbers = matrix.cpu().numpy()
         left, right = a.cpu().numpy(), w.cpu().numpy()
-        if self.max_pivots is None and uniform(left, right):
+        if self.max_pivots is None and is_assignment(numbers, left, right):
             plan = assignment(numbers)
         else:
             plan = network_simplex(numbers, left, right, self.max_pivots or _MAX_PIVOTS)

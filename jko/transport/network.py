@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from jko.reductions.keops_probe import silenced
 
-__all__ = ["ExactPlan", "assignment", "network_simplex", "uniform"]
+__all__ = ["ExactPlan", "assignment", "is_assignment", "network_simplex", "uniform"]
 
 _OPTIMAL = 1
 _UNIFORM = 1e-12
 _ROUNDING = 1e-14
+_SMALL = 64
 
 _Floats = NDArray[np.float64]
 _Indices = NDArray[np.int64]
@@ -49,6 +50,13 @@ class ExactPlan:
 def uniform(a: _Floats, b: _Floats) -> bool:
     """Whether both sides have the same number of particles, all of one weight."""
     return a.size == b.size and float(np.ptp(np.concatenate([a, b]))) <= _UNIFORM / a.size
+
+
+def is_assignment(matrix: _Floats, a: _Floats, b: _Floats) -> bool:
+    """Whether `assignment` is the faster solver: equal weights, and few particles or most of them at home."""
+    if not uniform(a, b):
+        return False
+    return a.size <= _SMALL or bool(np.mean(matrix.diagonal() <= matrix.min(1)) > 0.5)
 
 
 def assignment(matrix: _Floats) -> ExactPlan:

@@ -17,6 +17,7 @@ import jko
 from jko.errors import InvalidInput
 from jko.manifolds import AbstractManifold
 from jko.transport import Coupling, ExactOT, TransportProblem, squared_wasserstein
+from jko.transport.network import is_assignment
 
 LINE = jko.Euclidean()
 
@@ -233,3 +234,15 @@ def test_couplings():
     assert torch.equal(coupling.dense(3, 3), torch.diag(w.double()))
     twice = Coupling(torch.tensor([0, 0]), torch.tensor([1, 1]), torch.tensor([0.25, 0.5], dtype=torch.float64))
     assert twice.dense(1, 2).tolist() == [[0.0, 0.75]]
+
+
+def test_the_solver_is_chosen_by_what_is_faster():
+    a = np.full(100, 0.01)
+    near, far = (np.abs(np.arange(100) - shift * np.arange(100)[:, None]).astype(float) for shift in (1, -1))
+    assert is_assignment(near, a, a)
+    assert not is_assignment(far, a, a)
+    assert is_assignment(far[:10, :10], np.full(10, 0.1), np.full(10, 0.1))
+    assert not is_assignment(near, a, np.linspace(0, 0.02, 100))
+    y = cloud(100, 0)
+    for x in (y + 0.01 * cloud(100, 1), cloud(100, 1)):
+        check_optimal(solved(between(x, y)))
