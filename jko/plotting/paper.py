@@ -13,8 +13,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from jko.errors import InvalidInput
 from jko.paper import SNAPSHOTS, Band, HeadsResult, Ledgers, PowerLaw, RegimeResult, Setting
 from jko.plotting.animation import save_animation
-from jko.plotting.globe import Globe
 from jko.plotting.style import COLORS, GRAY, new_figure, tidy
+from jko.plotting.view import View
 
 __all__ = ["animate_clouds", "paper_ledger_figure", "paper_slope_figure", "paper_snapshot_figure", "setting_title"]
 
@@ -44,19 +44,19 @@ def paper_snapshot_figure(results: Sequence[RegimeResult]) -> Figure:
     """
     entries = [_largest(result) for result in _some(results)]
     setting = results[0].setting
-    globe = Globe.of([entry.mean_clouds[k] for entry in entries for k in (0, -1)])
+    view = View.on_sphere([entry.mean_clouds[k] for entry in entries for k in (0, -1)])
     figure = new_figure(2.5 * len(SNAPSHOTS) + 0.4, 2.6 * len(entries) + 0.9)
     grid = figure.subplots(len(entries), len(SNAPSHOTS), squeeze=False)
     for row, result, entry in zip(grid, results, entries, strict=True):
         for axes, fraction in zip(row, SNAPSHOTS, strict=True):
             k = int((entry.cloud_times - fraction * setting.t1).abs().argmin())
-            globe.draw(axes, entry.mean_clouds[k], _CLOUD)
+            view.draw(axes, entry.mean_clouds[k], _CLOUD)
             axes.set_title(f"$t$ = {float(entry.cloud_times[k]):g}", fontsize=10)
         paths = setting.count_paths(result.regime)
         label = f"{result.regime.title}\n$H$ = {entry.num_heads}" + (f", mean of {paths} paths" if paths > 1 else "")
         row[0].text(-0.08, 0.5, label, rotation=90, ha="right", va="center", fontsize=9.5, transform=row[0].transAxes)
     notes = [] if setting.dimension == 2 else ["faint: far side"]
-    figure.supxlabel(", ".join([*notes, *([globe.note] if globe.note else [])]), fontsize=9, color="0.35")
+    figure.supxlabel(", ".join([*notes, *([view.note] if view.note else [])]), fontsize=9, color="0.35")
     engine = figure.get_layout_engine()
     if isinstance(engine, ConstrainedLayoutEngine):
         engine.set(h_pad=0.06)
@@ -118,15 +118,15 @@ def animate_clouds(results: Sequence[RegimeResult], path: str | Path) -> str:
     """
     entries = [_largest(result) for result in _some(results)]
     setting = results[0].setting
-    globe = Globe.of([entry.mean_clouds[k] for entry in entries for k in (0, -1)])
+    view = View.on_sphere([entry.mean_clouds[k] for entry in entries for k in (0, -1)])
     figure = new_figure(max(3.6 * len(entries), 5.4), 4.3)
     panels = figure.subplots(1, len(entries), squeeze=False)[0]
-    drawn = [globe.draw(axes, entry.mean_clouds[0], _CLOUD) for axes, entry in zip(panels, entries, strict=True)]
+    drawn = [view.draw(axes, entry.mean_clouds[0], _CLOUD) for axes, entry in zip(panels, entries, strict=True)]
     for axes, result, entry in zip(panels, results, entries, strict=True):
         axes.set_title(f"{result.regime.title}, $H$ = {entry.num_heads}", fontsize=10)
     clock = figure.supxlabel("$t$ = 00.00", fontsize=10)
     sizes = f"sign = {setting.sign:+d}, head-wise, n = {setting.n}, d = {setting.dimension}"
-    figure.suptitle(f"{sizes}\n{globe.note}" if globe.note else sizes, fontsize=10.5)
+    figure.suptitle(f"{sizes}\n{view.note}" if view.note else sizes, fontsize=10.5)
     times = entries[0].cloud_times
 
     def update(k: int) -> None:
