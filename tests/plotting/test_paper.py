@@ -12,7 +12,7 @@ from PIL import Image
 import jko
 from jko import plotting
 from jko.paper import Regime, Setting, collect, collect_flows, execute, flow_jobs, paper_jobs
-from jko.plotting.globe import Globe
+from jko.plotting.view import View
 
 TINY = {"n": 8, "t1": 0.4, "heads": (1, 3), "paths": 2, "frames": 10}
 
@@ -74,10 +74,10 @@ def test_the_slope_figure_draws_the_numbers(results):
 def test_snapshots_are_those_of_the_stated_times(results):
     figure = plotting.paper_snapshot_figure(results)
     clouds = results[0].entries[-1].mean_clouds
-    globe = Globe.of([clouds[0]])
+    view = View.on_sphere([clouds[0]])
     for axes, k in zip(figure.axes[:4], (0, 8, 9, 10), strict=True):
         drawn = np.concatenate([np.asarray(scatter.get_offsets()) for scatter in axes.collections])
-        seen = (clouds[k].numpy() @ globe.axes.T)[:, :2]
+        seen = (clouds[k].numpy() @ view.axes.T)[:, :2]
         assert np.allclose(np.sort(drawn, axis=0), np.sort(seen, axis=0))
 
 
@@ -94,11 +94,11 @@ def test_other_dimensions_can_be_drawn(tmp_path, dimension):
 
 def test_the_view_keeps_lengths_and_the_sphere_is_round():
     for dimension in (2, 3, 6):
-        globe = Globe.of([jko.initial_tokens(30, dimension, 0)])
-        assert np.allclose(globe.axes @ globe.axes.T, np.eye(min(dimension, 3)), atol=1e-12)
+        view = View.on_sphere([jko.initial_tokens(30, dimension, 0)])
+        assert np.allclose(view.axes @ view.axes.T, np.eye(min(dimension, 3)), atol=1e-12)
     figure = plotting.new_figure(4, 4)
     axes = figure.subplots()
-    Globe.of([torch.eye(3, dtype=torch.float64)]).draw(axes, torch.eye(3, dtype=torch.float64), "#0072B2")
+    View.on_sphere([torch.eye(3, dtype=torch.float64)]).draw(axes, torch.eye(3, dtype=torch.float64), "#0072B2")
     figure.canvas.draw()
     outline = axes.transData.transform(axes.lines[0].get_xydata())
     width, height = np.ptp(outline, axis=0)
@@ -117,7 +117,7 @@ def _moving(frames=5):
         torch.stack([(1 - z**2).sqrt() * torch.tensor([1.0, 0.0, 0.0]) + z * torch.tensor([0.0, 0.0, 1.0])])
         for z in heights
     ]
-    drawn = Globe.of(clouds).draw(axes, clouds[0], "#0072B2")
+    drawn = View.on_sphere(clouds).draw(axes, clouds[0], "#0072B2")
     calls = []
 
     def update(k: int) -> None:
