@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jko import verify as verify
     from jko import weighted as weighted
+    from jko.cli.sweeping import SweepTable as SweepTable
+    from jko.cli.sweeping import sweep as sweep
     from jko.driver import Checkpoint as Checkpoint
     from jko.driver import Save as Save
     from jko.driver import resume as resume
@@ -118,6 +120,7 @@ _HOME: dict[str, str] = {
     "Stationary": "stopping",
     "Status": "status",
     "Sum": "energies",
+    "SweepTable": "cli.sweeping",
     "TabulatedHeads": "heads",
     "TorchOptimizer": "schemes",
     "TrustNewton": "schemes",
@@ -130,6 +133,7 @@ _HOME: dict[str, str] = {
     "load": "solution",
     "resume": "driver",
     "solve": "driver",
+    "sweep": "cli.sweeping",
     "verify": "",
     "weighted": "",
 }

@@ -21,7 +21,7 @@ from jko.cli import problem
 from jko.cli.combinations import SweepRun, expand
 from jko.cli.execution import FREE, PreparedRun
 from jko.cli.folder import Folder
-from jko.config import RunConfig, SweepConfig, check_config
+from jko.config import RunConfig, SweepConfig, check_config, read_toml
 from jko.errors import JKOError, ResumeMismatch, RunFolderError
 from jko.runs import CHUNKED, compare_config
 from jko.signals import uninterrupted
@@ -52,7 +52,7 @@ class SweepTable:
 
 
 def sweep(
-    data: dict[str, Any],
+    config: dict[str, Any] | str | Path,
     folder: str | Path,
     *,
     jobs: int | None = None,
@@ -62,21 +62,21 @@ def sweep(
     """Take all runs of a sweep, in processes of their own, and write one table: results.csv and results.json.
 
     Called again, it goes on: runs that have ended are left as they are, others continue from their checkpoints. On a
-    cluster, joblib takes the processes from dask:
+    cluster, joblib takes the processes from dask (`pip install 'jko[cluster]'`)::
 
         client = distributed.Client(scheduler_file="scheduler.json")
         with joblib.parallel_config(backend="dask"):
-            sweep(read_toml("sweep.toml"), "results")
+            jko.sweep("sweep.toml", "results")
 
     The folder must then be one that all workers see. On one machine the cores are shared out: a worker takes
     cores / jobs threads, and one where its pair sums are too small to share.
 
     Args:
-        data: as for `expand`.
-        folder: of the results; the runs are in `runs/NAME`.
+        config: a TOML file, or what it would hold: the configuration of a run with a table `sweep` of lists.
+        folder: of the results; the runs are in `runs/NAME`, and `jko.load` reads one.
         jobs: number of processes; None means what `joblib.parallel_config` says, else this process alone.
         on_run: told how many runs have ended, and of how many.
-        source: where `data` come from, for messages.
+        source: where a configuration that is not a file comes from, for messages.
 
     Raises:
         InvalidInput: for a configuration that is refused, before any work.
@@ -85,6 +85,7 @@ def sweep(
     """
     import joblib
 
+    data, source = (config, source) if isinstance(config, dict) else (read_toml(Path(config)), str(config))
     runs = expand(data, source)
     place = _claimed(Path(folder), check_config(SweepConfig, data, source), runs)
     waiting = [run for run in runs if not _ended(place.path / "runs" / run.name, run)]

@@ -63,13 +63,14 @@ def execute(
 ) -> Execution:
     """Run every job that the folder does not hold yet, the largest first, each on a core of its own.
 
-    The processes are joblib's: under `joblib.parallel_config(backend="dask")` they are those of a cluster, if its
-    machines share the folder.
+    The processes are joblib's: under `joblib.parallel_config(backend="dask")` they are those of a cluster, whose
+    machines must share the folder.
 
     Args:
         jobs: what to run; repeated ones count once.
         folder: where finished jobs are saved, see `save_job`.
-        workers: number of processes; None means one per core, and none where the work is not worth it.
+        workers: number of processes; None means what `joblib.parallel_config` says, else one per core, and none where
+            the work is not worth it.
         progress: told about once a second.
 
     Raises:
@@ -99,6 +100,11 @@ def execute(
 def _count(jobs: Sequence[Job], workers: int | None) -> int:
     if workers is not None:
         return min(check_integer(workers, "workers", least=1), max(len(jobs), 1))
+    from joblib import effective_n_jobs
+
+    # Without a configuration joblib says 1.
+    if (configured := effective_n_jobs(None)) > 1:
+        return configured
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     worth = sum(job.work for job in jobs) > _WORTH_A_PROCESS
     return min(cores, len(jobs)) if worth and len(jobs) > 1 else 1
