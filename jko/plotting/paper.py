@@ -101,7 +101,7 @@ def paper_ledger_figure(results: Sequence[RegimeResult]) -> Figure:
             fontsize=10,
         )
         gap = "0" if ledgers.gap == 0 else f"{ledgers.gap:.0e}"
-        below.set_title(f"ledger that closes, remainder at most {gap} of the energy", fontsize=10)
+        below.set_title(f"the ledger that closes\nremainder at most {gap} of the energy", fontsize=10)
         below.set_xlabel("time $t$")
     for row in grid:
         row[0].set_ylabel("$sE$ (energy)" if setting.sign < 0 else "energy")
@@ -215,10 +215,10 @@ def _draw_means(axes: Axes, result: RegimeResult) -> None:
 
 
 def _law(law: PowerLaw) -> str:
-    def number(value: float, band: tuple[float, float] | None) -> str:
-        return f"{value:.3g}" if band is None else f"{value:.3g} [{band[0]:.2g}, {band[1]:.2g}]"
+    def number(value: float, band: tuple[float, float] | None, form: str) -> str:
+        return f"{value:{form}}" + ("" if band is None else f" [{band[0]:{form}}, {band[1]:{form}}]")
 
-    return f"a = {number(law.a, law.a_band)}, b = {number(law.b, law.b_band)}"
+    return f"a = {number(law.a, law.a_band, '.3g')}, b = {number(law.b, law.b_band, '.3f')}"
 
 
 def _strip(result: RegimeResult) -> float:
