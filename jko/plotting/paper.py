@@ -201,7 +201,14 @@ def _draw_means(axes: Axes, result: RegimeResult) -> None:
         counts = np.geomspace(result.entries[0].num_heads, result.entries[-1].num_heads, 50)
         for law, style, name in ((fits.nonlinear, "--", "non-linear"), (fits.logarithmic, ":", "log-log")):
             axes.plot(counts, [law(count) for count in counts], style, color=GRAY, label=f"{name}: {_law(law)}")
-        axes.legend(frameon=False, fontsize=8, title="fits $a H^b$ (95 % bands)", title_fontsize=8, loc="best")
+        axes.legend(
+            frameon=False,
+            fontsize=7.5,
+            handlelength=1.6,
+            title="fits $a H^b$ (95 % bands)",
+            title_fontsize=8,
+            loc="best",
+        )
     means = [float(entry.averages[window].mean()) for entry in result.entries]
     axes.set_ylim(min(1e-3, min(means) / 3), max(10.0, 3 * max(means)))
     ticks = [entry.num_heads for entry in result.entries]
