@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).parent / "examples"))
 
 import benchmark_tables
+
+# Before anything imports PyTorch: the examples are small, and several threads on a busy machine take far longer.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 benchmark_tables.write()
 
@@ -23,8 +28,9 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "gallery", "generated"]
+exclude_patterns = ["_build", "examples", "generated"]
 html_theme = "furo"
 html_title = "jko"
 
@@ -40,6 +46,24 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
+# Names in place of functions, since Sphinx compares this configuration with the one of the last build.
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"[\\/]plot_",
+    "ignore_pattern": r"gallery_figures\.py",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "image_scrapers": ("gallery_figures.scrape", "matplotlib"),
+    "image_srcset": ["2x"],
+    "capture_repr": (),
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    # Running times differ from build to build.
+    "min_reported_time": 3600,
+    "write_computation_times": False,
+}
 
 _BACKTICKS = re.compile(r"(`+[^`]+`+)")
 _MARKUP = re.compile(r"(?<!\\)([*|]|(?<=\w)_(?!\w))")
