@@ -88,10 +88,7 @@ def check_simplex(weights: Tensor, name: str, *, tolerance: float | None = None)
 
 def check_positive(value: Any, name: str, *, zero: bool = False) -> float:
     """Return `value` as a float if it is finite and positive (or zero, where allowed)."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise InvalidInput(f"{name} must be a number, got {value!r}") from None
+    number = _number(value, name)
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise InvalidInput(f"{name} must be {'at least 0' if zero else 'positive'} and finite, got {value!r}")
     return number
@@ -117,12 +114,19 @@ def check_sign(sign: Any) -> int:
     return int(sign)
 
 
-def check_finite_number(value: float, name: str) -> float:
+def check_finite_number(value: Any, name: str) -> float:
     """Return `value` as a float if it is a finite number of any sign."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise InvalidInput(f"{name} must be a number, got {value!r}") from None
+    number = _number(value, name)
     if not math.isfinite(number):
         raise InvalidInput(f"{name} must be finite, got {value!r}")
     return number
+
+
+def _number(value: Any, name: str) -> float:
+    """Return `value` as a float; text and truth values are no numbers, though Python would convert them."""
+    try:
+        if isinstance(value, str | bytes | bytearray | bool | np.bool_):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidInput(f"{name} must be a number, got {value!r}") from None

@@ -327,7 +327,7 @@ def _check_flow(flow: AbstractFlow, restored: Restored) -> None:
     gap = float((velocity - old.velocity).abs().max())
     size = float(old.velocity.abs().max())
     tolerance = 1e-3 if old.velocity.dtype == torch.float32 else 1e-6
-    if gap > tolerance * size:
+    if not gap <= tolerance * size:
         raise ResumeMismatch(
             f"the flow was another one in the run that is to be continued: at t = {old.t:g} its velocity differs by "
             f"{gap:.3g} from the saved one, which is {size:.3g} large; check seed, heads, sign and metric"

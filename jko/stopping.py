@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from jko.checks import check_positive
+from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
 __all__ = ["AbstractStop", "Progressed", "Stationary"]
@@ -41,7 +42,11 @@ class AbstractStop(ABC):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Stationary(AbstractStop):
-    """Stop when the metric slope, the square root of the `slope2` column, falls to `slope` or below."""
+    """Stop when the metric slope, the square root of the `slope2` column, falls to `slope` or below.
+
+    Raises:
+        InvalidInput: for a slope that is not positive, and after the first step of a flow without a metric.
+    """
 
     slope: float
 
@@ -50,4 +55,10 @@ class Stationary(AbstractStop):
 
     def __call__(self, progressed: Progressed) -> bool:
         """Return whether the slope is small enough."""
+        if "slope2" not in progressed.columns:
+            raise InvalidInput(
+                "Stationary reads the column 'slope2', which a flow without a metric does not have; follow a "
+                "GradientFlow, or give a function of the columns "
+                f"{', '.join(sorted(progressed.columns))} as stop"
+            )
         return progressed.columns["slope2"] <= self.slope**2

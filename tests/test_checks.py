@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
-from jko.checks import as_float_tensor, check_integer, check_positive, check_sign
+from jko.checks import as_float_tensor, check_finite_number, check_integer, check_positive, check_sign
 from jko.errors import InvalidInput
 
 
@@ -36,7 +38,15 @@ def test_steps_are_positive_numbers(value: object) -> None:
 
 def test_zero_where_it_is_allowed() -> None:
     assert check_positive(0, "sigma2", zero=True) == 0
-    assert check_positive("0.5", "tau") == 0.5
+    assert check_positive(np.float32(0.5), "tau") == 0.5
+
+
+@pytest.mark.parametrize("check", [check_positive, check_finite_number])
+@pytest.mark.parametrize("value", ["0.5", b"0.5", True, np.True_])
+def test_text_and_truth_values_are_no_numbers(check: Callable[[object, str], float], value: object) -> None:
+    # float() would take each of them.
+    with pytest.raises(InvalidInput, match="tau must be a number, got"):
+        check(value, "tau")
 
 
 @pytest.mark.parametrize("value", [0, 2, True, "+1", None, 0.5])

@@ -26,6 +26,13 @@ def test_stationary_compares_the_slope_and_not_its_square() -> None:
     assert not stop(seen(math.nan))
 
 
+def test_a_flow_without_a_metric_has_no_slope_to_stop_at() -> None:
+    flow = jko.VelocityFlow(jko.AttentionField(jko.ConstantHeads(0.3 * jko.initial_heads(2, 3, seed=0))))
+    tokens = jko.ParticleMeasure(jko.initial_tokens(4, 3, seed=0))
+    with pytest.raises(InvalidInput, match=r"Stationary reads the column 'slope2'.*GradientFlow"):
+        jko.solve(flow, tokens, jko.ExplicitEuler(0.1), t1=0.2, stop=Stationary(0.1))
+
+
 @pytest.mark.parametrize("slope", [0, -1, math.nan, math.inf, "small"])
 def test_bad_slopes(slope: object) -> None:
     with pytest.raises(InvalidInput, match="slope"):

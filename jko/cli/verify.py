@@ -28,7 +28,7 @@ _STYLES = {"HOLDS": "green", "RESTRICTED": "yellow", "FAILS": "red"}
 
 
 def verify(
-    quick: Annotated[bool, typer.Option("--quick", help="Small problems: under a minute for everything.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small problems: about a minute for everything.")] = False,
     only: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Statement to test; may be repeated (all unless given).")
     ] = None,
@@ -49,14 +49,13 @@ def verify(
     Leaves verify.json and a figure per finding in a folder: jko-verify, or --out. Some statements fail for several
     heads, as theory predicts; the exit status is 1 only when a verdict is not the predicted one.
     """
-    from jko.checks import check_integer
     from jko.verify import Setting, select
 
     statements = select(only)
     if list_statements:
         _list(statements)
         return 0
-    setting = Setting(quick, check_integer(0 if seed is None else seed, "seed", least=0))
+    setting = Setting(quick, 0 if seed is None else seed)
     return _verify(setting, only, Path("jko-verify") if out is None else out, as_json, verbose, quiet)
 
 

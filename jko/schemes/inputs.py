@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
 
-from jko.checks import check_positive
+from jko.checks import check_finite_number, check_positive
 from jko.errors import InvalidInput
 from jko.flows import AbstractFlow, FlowState
 from jko.measure import ParticleMeasure
@@ -31,11 +30,8 @@ def check_step(
         raise InvalidInput(
             f"a step takes one measure, got a batch of shape {tuple(measure.batch_shape)}; loop over its members"
         )
-    if isinstance(tau, str):
-        raise InvalidInput(f"tau must be a number, got {tau!r}")
     check_positive(tau, "tau")
-    if not math.isfinite(t):
-        raise InvalidInput(f"t must be finite, got {t!r}")
+    check_finite_number(t, "t")
     if state is None:
         return start_state(flow, measure, t, evaluate)
     if state.flow is not flow:

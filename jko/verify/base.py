@@ -9,8 +9,13 @@ from enum import Enum
 from typing import Any, final
 
 from jko.errors import InvalidInput
+from jko.random import check_word
 
 __all__ = ["Curve", "Finding", "FindingFigure", "Measurement", "Relation", "Setting", "Statement", "Verdict", "decide"]
+
+
+# Further draws take seeds up to this far above the given one.
+_SEEDS = 4096
 
 
 class Verdict(Enum):
@@ -175,12 +180,18 @@ class Setting:
     """How large and how random a verification is.
 
     Attributes:
-        quick: the small mode of every test: under a minute for all of them.
-        seed: of every random draw.
+        quick: the small mode of every test: about a minute for all of them.
+        seed: of every random draw, with the few thousand seeds above it.
+
+    Raises:
+        InvalidInput: for a seed that is none, or leaves no room above it.
     """
 
     quick: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_word(check_word(self.seed, "seed") + _SEEDS, f"seed + {_SEEDS}")
 
     def choose(self, quick: Any, full: Any) -> Any:
         """Return the first value in the quick mode, the second in a full run."""

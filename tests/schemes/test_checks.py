@@ -10,7 +10,10 @@ import torch
 
 import jko
 from jko.schemes.checks import AbstractCheck, CheckResult, FinishedStep
+from jko.schemes.checks.splitting import _Search
+from jko.schemes.objective import StepProblem
 from jko.status import Status
+from tests.oracles.memory import Recorder
 
 METRICS = [jko.Wasserstein2(), jko.WeightedWasserstein(), jko.HeadwiseWasserstein()]
 ALL = (jko.DeGiorgi(), jko.LocalMinimality(), jko.Splitting(samples=300), jko.Uniqueness())
@@ -220,7 +223,59 @@ def test_checks_that_do_not_apply_say_so() -> None:
     assert "one attention energy" in info.detail
 
 
+@pytest.mark.parametrize("metric", METRICS[:2], ids=lambda metric: metric.title)
+def test_splitting_counts_its_passes(metric) -> None:
+    n, check = 6, jko.Splitting(samples=18, iterations=5)
+    bare, looked = Recorder(), Recorder()
+    with bare:
+        small_step(metric, checks=(), n=n)
+    with looked:
+        info = small_step(metric, checks=(check,), n=n).info
+    pairs = sum(math.prod(shape) for shape in looked.exponentials) - sum(
+        math.prod(shape) for shape in bare.exponentials
+    )
+    # Three heads; the lattice and the particles themselves, then three descents.
+    assert info.checks["splitting"].passes == pairs / (3 * n**2) == (n + 18) / n + 3 * (1 + 5)
+
+
+def test_splitting_looks_to_both_sides_on_the_circle() -> None:
+    found: list[FinishedStep] = []
+    D = 0.3 * jko.initial_heads(1, 2, 1)
+    measure = jko.ParticleMeasure(jko.initial_tokens(5, 2, 4))
+    jko.JKO(0.01, checks=(_Capture(found),)).step(jko.GradientFlow(attention(D), jko.Wasserstein2()), measure)
+    _, first, last = _Search.of(found[0]).starts(samples=10)
+    x = found[0].trial.points
+    sides = [(x[..., 0] * z[..., 1] - x[..., 1] * z[..., 0]).sign() for z in (first, last)]
+    assert torch.equal(sides[0], -sides[1])
+    assert bool(sides[0].abs().all())
+
+
+@pytest.mark.parametrize("n", [4, 30], ids=["dense", "Lanczos"])
+def test_local_minimality_survives_a_hessian_that_is_not_finite(n: int, monkeypatch) -> None:
+    def spoiled(self, trial, direction):
+        return torch.full_like(trial.xi, math.nan)
+
+    monkeypatch.setattr(StepProblem, "hessian_product", spoiled)
+    info = small_step(jko.WeightedWasserstein(), checks=(jko.LocalMinimality(),), n=n).info
+    assert info.status is Status.SUCCESS
+    assert info.checks["local minimality"].passed is None
+    assert math.isnan(info.smallest_eigenvalue)
+    assert info.certified == 0
+
+
+def test_what_is_undecided_is_not_a_number() -> None:
+    flow = jko.GradientFlow(jko.FunctionEnergy(lambda x, w, t: (w * x[:, 0]).sum()), jko.Wasserstein2())
+    measure = jko.ParticleMeasure(jko.initial_tokens(4, 3, 4))
+    info = jko.JKO(0.01, checks=(jko.Splitting(), jko.Uniqueness())).step(flow, measure).info
+    assert {name: result.passed for name, result in info.checks.items()} == {"splitting": None, "uniqueness": None}
+    assert math.isnan(info.splitting_gain)
+    assert math.isnan(info.frank_wolfe_gap)
+    assert math.isnan(info.uniqueness_margin)
+
+
 def test_bad_checks_are_refused() -> None:
+    with pytest.raises(jko.InvalidInput, match="tolerance must be a number, got 'a'"):
+        jko.LocalMinimality(tolerance="a")
     with pytest.raises(jko.InvalidInput, match="check"):
         jko.JKO(0.1, checks=(jko.DeGiorgi,))
     with pytest.raises(jko.InvalidInput, match="nodes"):

@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from jko.checks import check_positive
 from jko.schemes.checks.base import AbstractCheck, CheckResult, FinishedStep
 from jko.schemes.minimizers.chart import Chart
 
@@ -25,9 +26,15 @@ class LocalMinimality(AbstractCheck):
 
     So 1 means that the energy is flat there, a positive number a strict local minimum among particle measures with
     these weights, and a negative one a saddle. Lanczos (ARPACK) with exact Hessian products, one pass each.
+
+    Args:
+        tolerance: what the eigenvalue must exceed.
     """
 
     tolerance: float = 1e-8
+
+    def __post_init__(self) -> None:
+        check_positive(self.tolerance, "tolerance", zero=True)
 
     @property
     def name(self) -> str:
@@ -49,7 +56,7 @@ class LocalMinimality(AbstractCheck):
         size = chart.size
         value = 1.0 if size == 0 else _smallest(product, size)
         if math.isnan(value):
-            detail = "the Lanczos iteration for the smallest eigenvalue did not converge"
+            detail = "no smallest eigenvalue was found: a Hessian product is not finite, or Lanczos did not converge"
             return CheckResult(None, {"smallest_eigenvalue": value}, passes["hessian"], detail)
         passed = value > self.tolerance
         detail = "" if passed else f"smallest eigenvalue {value:.3g}: a saddle or a degenerate point"
@@ -57,15 +64,18 @@ class LocalMinimality(AbstractCheck):
 
 
 def _smallest(product: object, size: int) -> float:
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+    """The smallest eigenvalue; NaN where it was not found."""
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
     operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
     if size <= _DENSE:
         matrix = operator @ np.eye(size)
+        if not np.isfinite(matrix).all():
+            return math.nan
         return float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[0])
     start = np.random.Generator(np.random.Philox(0)).standard_normal(size)
     try:
         values = eigsh(operator, k=1, which="SA", tol=1e-6, v0=start, return_eigenvectors=False)
-    except ArpackNoConvergence:
+    except ArpackError:
         return math.nan
     return float(values[0])

@@ -56,8 +56,8 @@ class Splitting(AbstractCheck):
         search = _Search.of(step)
         found = search.starts(self.samples)
         if found is None:
-            nothing = {"splitting_gain": 0.0, "frank_wolfe_gap": 0.0}
-            return CheckResult(None, nothing, 0, "this energy is known at its particles only")
+            unknown = dict.fromkeys(self.columns, math.nan)
+            return CheckResult(None, unknown, 0, "this energy is known at its particles only")
         gains = search.own - torch.stack([search.descend(z, self.iterations) for z in found]).amin(0)
         gains = gains.clamp_min(0.0)
         weights = step.problem.measure.weights.to(torch.float64)
@@ -66,7 +66,9 @@ class Splitting(AbstractCheck):
         slack = _slack(step, search)
         passed = gain <= slack
         detail = "" if passed else f"mass would gain {gain:.3g} per unit by leaving its particle"
-        passes = 1 + 2 * self.iterations
+        # The search among common places has as many targets as places, each descent as many as particles.
+        common = 1 + self.samples / step.problem.measure.n
+        passes = common + len(found) * (1 + self.iterations)
         return CheckResult(passed, {"splitting_gain": gain, "frank_wolfe_gap": gap}, passes, detail)
 
 
@@ -114,8 +116,9 @@ class _Search:
         basis = manifold.tangent_basis(x)
         if basis.shape[-1] == 0:
             return [best]
+        # To both sides of one line on the circle, whose basis has one vector.
         first = manifold.exp(x, _NUDGE * basis[..., 0])
-        last = manifold.exp(x, _NUDGE * basis[..., -1])
+        last = manifold.exp(x, -_NUDGE * basis[..., -1])
         return [best, first, last]
 
     def _best(self, g: int, common: Tensor, value: Tensor) -> Tensor:

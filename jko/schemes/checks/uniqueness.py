@@ -45,7 +45,7 @@ class Uniqueness(AbstractCheck):
         sphere = isinstance(problem.manifold, Sphere)
         if not isinstance(energy, AttentionEnergy) or heads is None or not (sphere or _flat(step)):
             detail = "the uniqueness condition is known for one attention energy on the sphere or in R^d"
-            return CheckResult(None, {"uniqueness_margin": _LIMIT}, 0, detail)
+            return CheckResult(None, {"uniqueness_margin": math.nan}, 0, detail)
         norms = torch.linalg.matrix_norm(energy.heads.at(problem.t), ord=2)
         masses = 2 * energy.sign * heads.first_variation.to("cpu", torch.float64)
         reach = 1.0 if sphere else float(problem.measure.points.square().sum(-1).amax().sqrt())
