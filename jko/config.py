@@ -39,9 +39,17 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _no_flag(value: Any) -> Any:
+    # Python takes true for 1.
+    if isinstance(value, bool):
+        raise ValueError("must be 1 or -1")
+    return value
+
+
 MetricName = Literal["wasserstein2", "weighted", "headwise"]
 Positive = Annotated[float, Field(gt=0), AfterValidator(_finite)]
-Whole = Annotated[int, BeforeValidator(_whole)]
+Sign = Annotated[Literal[1, -1], BeforeValidator(_no_flag)]
+Whole = Annotated[int, Field(lt=2**63), BeforeValidator(_whole)]
 Seed = Annotated[int, BeforeValidator(_whole), Field(ge=0, lt=2**32)]
 
 
@@ -94,7 +102,7 @@ class CompareFlowConfig(_Model):
     """What the runs of a comparison follow."""
 
     metrics: list[MetricName] = Field(default=["wasserstein2", "weighted", "headwise"], min_length=1)
-    sign: Literal[1, -1] = 1
+    sign: Sign = 1
     manifold: Literal["sphere", "euclidean"] = "sphere"
 
 
@@ -110,7 +118,7 @@ class FlowConfig(_Model):
     """What a single run follows."""
 
     metric: MetricName = "weighted"
-    sign: Literal[1, -1] = 1
+    sign: Sign = 1
     manifold: Literal["sphere", "euclidean"] = "sphere"
 
 
@@ -199,7 +207,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         InvalidInput: naming the file when it is missing, or the line that is no TOML.
     """
     try:
-        return tomllib.loads(Path(path).read_text("utf-8"))
+        # Editors on Windows put a mark before the first key.
+        return tomllib.loads(Path(path).read_text("utf-8-sig"))
     except FileNotFoundError:
         raise InvalidInput(f"the configuration {path} does not exist") from None
     except (OSError, UnicodeDecodeError) as error:

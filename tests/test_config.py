@@ -50,6 +50,7 @@ def test_whole_numbers_serve_as_floats():
         (CompareConfig, "seed = 4294967296", ["seed = 4294967296: must be less than 4294967296"]),
         (CompareConfig, 'dtype = "float16"', ['dtype = "float16"', "'float64' or 'float32'"]),
         (CompareConfig, "[flow]\nsign = 0", ["flow.sign = 0: must be one of 1 or -1"]),
+        (RunConfig, "[flow]\nsign = true", ["flow.sign = true: must be 1 or -1"]),
         (CompareConfig, '[flow]\nmetrics = ["W2"]', ['flow.metrics.0 = "W2"', "'wasserstein2', 'weighted'"]),
         (CompareConfig, "heads = 3", ["heads = 3: must be a table"]),
         (CompareConfig, "device = 1", ["device = 1: must be text in quotes"]),
@@ -82,6 +83,11 @@ def test_missing_and_broken_files(tmp_path):
         read_toml(broken)
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_toml(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_key(tmp_path):
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfseed = 3\r\n")
+    assert read_toml(tmp_path / "a.toml") == {"seed": 3}
 
 
 def test_merge_goes_table_by_table_and_changes_nothing():

@@ -91,6 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 status = _nothing_saved(interrupts)
             elif _is_out_of_memory(error):
                 status = _refuse(error, "out of memory; take fewer tokens, heads or saved states, or a larger tau: ")
+            elif isinstance(error, OSError):
+                # A disk that is full, a folder that may not be read: what was written before is whole.
+                status = _refuse(error)
             else:
                 raise
     sys.exit(status or 0)

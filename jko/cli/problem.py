@@ -21,7 +21,10 @@ from jko.metrics import AbstractMetric, HeadwiseWasserstein, Wasserstein2, Weigh
 __all__ = [
     "METRIC_NAMES",
     "anchored",
+    "check_path_size",
     "check_size",
+    "check_steps",
+    "check_tokens",
     "make_heads",
     "make_manifold",
     "make_measure",
@@ -83,23 +86,53 @@ def check_size(config: Any, tau: float, measure: ParticleMeasure, kept: float) -
         InvalidInput: with the size and what makes it smaller.
     """
     t1, heads = config.solve.t1, config.heads
-    steps = t1 / tau
-    if steps > _MOST_STEPS:
-        raise InvalidInput(
-            f"tau = {tau:g} needs {steps:.3g} steps to t1 = {t1:g}, more than {_MOST_STEPS:.0e}; take a larger tau "
-            "or a smaller t1"
-        )
-    if heads.dt is not None:
-        _check_bytes(
-            t1 / heads.dt * heads.num_heads * measure.d**2 * 8,
-            f"a head path with dt = {heads.dt:g} to t1 = {t1:g}, H = {heads.num_heads}, d = {measure.d}",
-            "a larger dt, a smaller t1, or fewer heads",
-        )
+    check_steps(t1, tau, "tau")
+    if heads.num_heads is not None:
+        check_path_size(t1, heads.dt, heads.num_heads, measure.d)
     _check_bytes(
-        kept * measure.points.numel() * measure.points.element_size(),
+        float(kept) * measure.points.numel() * measure.points.element_size(),
         f"keeping {kept:.3g} clouds of n = {measure.n}, d = {measure.d}",
         "a larger save_every or tau, or fewer samples",
     )
+
+
+def check_steps(t1: float, tau: float, name: str) -> None:
+    """Refuse more steps than anybody waits for.
+
+    Raises:
+        InvalidInput: with their number; `name` is what the step size is called.
+    """
+    steps = t1 / tau
+    if steps > _MOST_STEPS:
+        raise InvalidInput(
+            f"{name} = {tau:g} needs {steps:.3g} steps to t1 = {t1:g}, more than {_MOST_STEPS:.0e}; take a larger "
+            f"{name} or a smaller t1"
+        )
+
+
+def check_path_size(t1: float, dt: float | None, num_heads: int, d: int) -> None:
+    """Refuse a head path that fills the memory; one without a spacing is constant.
+
+    Raises:
+        InvalidInput: with its size.
+    """
+    nodes = 1.0 if dt is None else t1 / dt + 1
+    spacing = "of" if dt is None else f"with dt = {dt:g} to t1 = {t1:g},"
+    _check_bytes(
+        nodes * num_heads * d * d * 8,
+        f"a head path {spacing} H = {num_heads}, d = {d}",
+        "fewer heads or a smaller d" if dt is None else "a larger dt, a smaller t1, or fewer heads",
+    )
+
+
+def check_tokens(n: int, d: int) -> None:
+    """Refuse tokens of the paper's law that fill the memory.
+
+    Raises:
+        InvalidInput: with their size.
+    """
+    # They are drawn around the 2d vertices +-e_i.
+    _check_bytes(float(n + 4 * d) * d * 8, f"drawing tokens of n = {n}, d = {d}", "a smaller n or d")
 
 
 def _check_bytes(size: float, what: str, remedy: str) -> None:
@@ -112,13 +145,14 @@ def make_measure(config: CommonConfig, manifold: AbstractManifold) -> ParticleMe
 
     Raises:
         InvalidInput: for a file that is missing or no array, another shape, non-finite entries, points off the
-            manifold, or a device that is not there.
+            manifold, more tokens than the memory holds, or a device that is not there.
     """
     measure, dtype = config.measure, _DTYPES[config.dtype]
     device = _device(config.device)
     if measure.points is None:
         assert measure.n is not None
         assert measure.d is not None
+        check_tokens(measure.n, measure.d)
         points = initial_tokens(measure.n, measure.d, config.seed, dtype=dtype, device=device)
     else:
         values = _array(measure.points, "points", ndim=2, form="(n, d)")

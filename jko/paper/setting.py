@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, final
@@ -102,6 +103,8 @@ class Setting:
         if self.dtype not in _DTYPES:
             raise InvalidInput(f"dtype must be float64 or float32, got {self.dtype!r}")
         _check_device(self.device)
+        if not math.isfinite(self.t1 / self.dt):
+            raise InvalidInput(f"dt = {self.dt!r} is too small for t1 = {self.t1!r}; take a larger dt")
         if abs(self.t1 / self.dt - self.steps) > 1e-9 * self.steps or self.steps == 0:
             nearest = self.t1 / max(self.steps, 1)
             raise InvalidInput(

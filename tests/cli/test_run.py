@@ -98,6 +98,10 @@ def test_a_run_that_ends_early_is_saved_with_status_3(jko_command):
         ("[solve]\nt1 = -1.0", "solve.t1 = -1.0: must be greater than 0"),
         ("[solve\n", "is no TOML"),
         ('[measure]\npoints = "no.npy"', "no.npy does not exist"),
+        ("[measure]\nn = 999999999999", "drawing tokens of n = 999999999999, d = 3 takes"),
+        ("[measure]\nd = 99999999", "drawing tokens of n = 300, d = 99999999 takes"),
+        ("[measure]\nd = 99999999999999999999", "measure.d = 99999999999999999999: must be less than"),
+        ('[heads]\nprocess = "constant"\nnum_heads = 9999999999', "a head path of H = 9999999999, d = 3 takes"),
     ],
 )
 def test_bad_configurations_are_one_line(jko_command, text, message):
@@ -108,6 +112,22 @@ def test_bad_configurations_are_one_line(jko_command, text, message):
     assert err.count("\n") == 1
     assert message in err
     assert not Path("jko-run").exists()
+
+
+def test_what_the_system_refuses_is_one_line(jko_command, monkeypatch):
+    Path("c.toml").write_text("[measure]\nn = 4\n[solve]\nt1 = 0.02\n")
+    status, out, err = jko_command("run", "c.toml", "--out", "x" * 300)
+    assert (status, out) == (2, "")
+    assert "File name too long" in err
+
+    def unreadable(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    Path("jko-run").mkdir()
+    monkeypatch.setattr(Path, "iterdir", unreadable)
+    status, out, err = jko_command("run", "c.toml")
+    assert (status, out) == (2, "")
+    assert err == "error: [Errno 13] Permission denied: 'jko-run'\n"
 
 
 def test_run_refuses_the_folder_of_a_comparison(jko_command):
