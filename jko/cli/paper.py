@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["paper"]
 
 _SIZE = "Size"
+_MOST_RUNS = 100_000
 
 
 class _What(StrEnum):
@@ -57,6 +58,11 @@ class _Plan:
         """Clouds and ledgers are shown for the largest H alone."""
         single = self.what in (_What.FIG1, _What.FIG3)
         return self.setting.heads[-1:] if single else self.setting.heads
+
+    @property
+    def regime_names(self) -> list[str]:
+        """The regimes as files name them."""
+        return [regime.value for regime in self.regimes]
 
 
 def paper(
@@ -160,8 +166,27 @@ def _setting(what: _What, as_printed: bool, as_released: bool, small: bool, give
         raise InvalidInput("--as-printed, --as-released and --small exclude each other")
     if small:
         tiny = {"n": 12, "t1": 0.4, "heads": (1, 4)} if what is _What.COMPARISON else {}
-        return Setting.small(**{**tiny, **given})
-    return Setting.as_released(**given) if as_released else Setting.as_printed(**given)
+        setting = Setting.small(**{**tiny, **given})
+    else:
+        setting = Setting.as_released(**given) if as_released else Setting.as_printed(**given)
+    _check_size(setting)
+    return setting
+
+
+def _check_size(setting: Setting) -> None:
+    """Refuse what would run for days or fill the memory, before any of it is made."""
+    from jko.cli import problem
+    from jko.errors import InvalidInput
+
+    problem.check_tokens(setting.n, setting.dimension)
+    problem.check_steps(setting.t1, setting.dt, "dt")
+    problem.check_path_size(setting.t1, setting.dt, setting.heads[-1], setting.dimension)
+    runs = setting.paths * len(setting.heads)
+    if runs > _MOST_RUNS:
+        raise InvalidInput(
+            f"{setting.paths} paths for each of {len(setting.heads)} numbers of heads are {runs} runs, more than "
+            f"{_MOST_RUNS}; take fewer"
+        )
 
 
 def _regimes(what: _What, phases: _Phases | None) -> tuple[Regime, ...]:
@@ -180,11 +205,11 @@ def _paper(plan: _Plan, out: Path, as_json: bool, verbose: bool, quiet: bool) ->
     from jko.cli.folder import Folder
     from jko.paper import RichWork, execute, flow_jobs, paper_jobs
 
-    data = {"what": str(plan.what), "regimes": [regime.value for regime in plan.regimes], **plan.setting.as_data()}
+    data = {"what": str(plan.what), "regimes": plan.regime_names, **plan.setting.as_data()}
     fields: dict[str, Any] = {name: (type(value), ...) for name, value in data.items()}
     config = create_model("PaperConfig", **fields)(**data)
     setting = plan.setting
-    earlier = _earlier_files(out, setting)
+    earlier = _earlier_files(out, plan)
     folder = Folder.claim(out, "paper", config)
     wanted = (
         flow_jobs(setting, plan.regimes)
@@ -196,7 +221,7 @@ def _paper(plan: _Plan, out: Path, as_json: bool, verbose: bool, quiet: bool) ->
         try:
             execution = execute(wanted, folder.path / "jobs", workers=plan.workers, progress=progress)
         except KeyboardInterrupt:
-            return _interrupted(folder, setting, earlier)
+            return _interrupted(folder, plan, earlier)
         for failed in execution.failed:
             print(f"{failed.job.name}: {failed.detail}", file=sys.stderr)
         with uninterrupted():
@@ -212,41 +237,47 @@ def _paper(plan: _Plan, out: Path, as_json: bool, verbose: bool, quiet: bool) ->
     return 0 if held else EXIT_STATEMENT
 
 
-def _earlier_files(out: Path, setting: Setting) -> list[str]:
-    """Figures of the same setting that the folder holds: they stay when another figure is asked for."""
+def _earlier_files(out: Path, plan: _Plan) -> dict[str, list[str]]:
+    """Figures of the same setting and phases that the folder holds, and their regimes: another figure leaves them."""
     from jko.errors import RunFolderError
     from jko.storage import read_json
 
     try:
         run = read_json(out / "run.json")
     except RunFolderError:
-        return []
-    same = isinstance(run, dict) and run.get("kind") == "paper" and run.get("setting") == setting.as_data()
-    return [str(name) for name in run.get("files", [])] if same else []
+        return {}
+    if not isinstance(run, dict) or run.get("kind") != "paper" or run.get("setting") != plan.setting.as_data():
+        return {}
+    shown, now = run.get("regimes"), set(plan.regime_names)
+    if not isinstance(shown, dict):
+        return {}
+    # The comparison shows more regimes than the figures.
+    return {name: regimes for name, regimes in shown.items() if now <= set(regimes) or now >= set(regimes)}
 
 
-def _interrupted(folder: Folder, setting: Setting, earlier: list[str]) -> int:
+def _interrupted(folder: Folder, plan: _Plan, earlier: dict[str, list[str]]) -> int:
     with uninterrupted():
-        _write_run(folder, setting, "interrupted", earlier)
+        _write_run(folder, plan, "interrupted", earlier)
     done = len(list((folder.path / "jobs").glob("*.json")))
     print(f"interrupted; {done} finished runs in {folder.path}: the same command goes on from there", file=sys.stderr)
     return INTERRUPTED
 
 
-def _write_run(folder: Folder, setting: Setting, status: str, files: list[str], **more: Any) -> None:
+def _write_run(folder: Folder, plan: _Plan, status: str, files: dict[str, list[str]], **more: Any) -> None:
     folder.write_run(
         {
-            "title": f"experiments of the paper, sign = {setting.sign:+d}",
+            "title": f"experiments of the paper, sign = {plan.setting.sign:+d}",
             "status": status,
-            "setting": setting.as_data(),
+            "setting": plan.setting.as_data(),
             "solutions": [],
-            "files": files,
+            "files": sorted(files),
+            "regimes": files,
             **more,
         }
     )
 
 
-def _finish(plan: _Plan, folder: Folder, execution: Execution, earlier: list[str], as_json: bool) -> bool:
+def _finish(plan: _Plan, folder: Folder, execution: Execution, earlier: dict[str, list[str]], as_json: bool) -> bool:
     """Write numbers and figures, show them, and return whether every checked statement holds."""
     from jko.cli import paper_tables, screen
     from jko.paper import collect, collect_flows
@@ -267,10 +298,10 @@ def _finish(plan: _Plan, folder: Folder, execution: Execution, earlier: list[str
     summary = {"what": str(plan.what), "setting": setting.as_data(), **numbers, "checks": statements}
     write_json(folder.path / "summary.json", summary)
     files = _draw(plan, folder.path, result)
-    kept = sorted({*files, *earlier})
+    kept = {**earlier, **dict.fromkeys(files, plan.regime_names)}
     run = {"computed": execution.computed, "skipped": execution.skipped, "seconds": execution.seconds}
-    _write_run(folder, setting, "failed" if execution.failed else "success", kept, execution=run)
-    folder.clean(kept, [])
+    _write_run(folder, plan, "failed" if execution.failed else "success", kept, execution=run)
+    folder.clean(list(kept), [])
     if as_json:
         print(json.dumps(read_json(folder.path / "summary.json"), indent=2, allow_nan=False))
     else:

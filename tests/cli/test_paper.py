@@ -117,6 +117,12 @@ def test_comparison(jko_command, real_figures, tmp_path):
         (("paper", "comparison", "--small", "--animate", "gif"), "comparison does not have"),
         (("paper", "all", "--small", "--device", "abacus"), "abacus"),
         (("paper", "all", "--small", "--dtype", "float16"), "dtype must be"),
+        (("paper", "all", "--small", "--dt", "1e-12"), "dt = 1e-12 needs 2e+12 steps"),
+        (("paper", "all", "--small", "--dt", "1e-300", "--t1", "1e300"), "dt = 1e-300 is too small"),
+        (("paper", "all", "--small", "--n", "99999999999999999999"), "drawing tokens of n = 99999999999999999999"),
+        (("paper", "all", "--small", "--dimension", "9999999999"), "drawing tokens of n = 20, d = 9999999999"),
+        (("paper", "all", "--small", "--heads", "999999999"), "H = 999999999, d = 3 takes"),
+        (("paper", "all", "--small", "--paths", "9999999999"), "take fewer"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(jko_command, tmp_path, arguments, message):
@@ -167,3 +173,18 @@ def test_an_interrupt_keeps_what_is_finished(jko_command, monkeypatch, tmp_path)
     status, out, _ = jko_command("paper", "fig2", *TINY)
     assert status == 0
     assert json.loads((tmp_path / "jko-paper" / "run.json").read_text())["execution"]["skipped"] == 2
+
+
+def test_figures_with_other_phases_do_not_stay_beside_new_ones(jko_command, tmp_path):
+    folder = tmp_path / "jko-paper"
+    jko_command("paper", "fig1", *TINY, "--phases", "spread")
+    assert jko_command("paper", "fig2", *TINY)[0] == 0
+    assert not (folder / "fig1.png").exists()
+    assert json.loads((folder / "run.json").read_text())["files"] == ["curves.safetensors", "fig2.pdf", "fig2.png"]
+    # The comparison shows both, and leaves the others.
+    assert jko_command("paper", "comparison", *TINY, "--n", "4")[0] == 0
+    assert jko_command("paper", "fig1", *TINY, "--n", "4", "--phases", "spread")[0] == 0
+    assert jko_command("paper", "fig3", *TINY, "--n", "4", "--phases", "shared")[0] == 0
+    names = {path.name for path in folder.glob("*.png")}
+    assert {"fig3.png", "comparison-phases.png"} <= names
+    assert not {"fig1.png", "fig2.png"} & names
