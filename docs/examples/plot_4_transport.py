@@ -52,7 +52,7 @@ assert torch.allclose(moved, tau * drift)
 #
 # The plain entropic term contracts the cloud in every step, whatever its size :math:`\tau` is: a smooth cloud loses
 # :math:`\varepsilon / 2` of variance in each coordinate. This one loses less, the more so when its particles have met
-# in clumps. The debiased term, the default, leaves the shape alone.
+# in clumps. The debiased term, the default, leaves the shape alone here.
 
 eps = 0.3
 transports = {

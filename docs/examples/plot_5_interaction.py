@@ -62,6 +62,7 @@ info = jko.JKO(tau).step(jko.GradientFlow(charges, jko.Wasserstein2(), plane), s
 print("certified", [int(c) for c in spreading.records.certified])
 print(f"first step: largest gain {info.coupling.largest_gain:.1e}, coupling optimal: {info.coupling.optimal}")
 assert info.coupling.optimal
+assert info.certified == 0
 
 # %%
 

@@ -39,7 +39,8 @@ assert whole.status is jko.Status.STOPPED
 # Now with a folder that is written to after every 50th step. Any function of the last step is a stop condition: this
 # one ends the run after 80 steps. It might have been Ctrl-C, an error or a power cut.
 
-folder = Path(tempfile.mkdtemp()) / "run"
+scratch = tempfile.TemporaryDirectory()
+folder = Path(scratch.name) / "run"
 checkpoint = jko.Checkpoint(folder, every=50)
 part = jko.solve(flow, tokens, scheme, t1=100.0, save=save, stop=lambda last: last.step == 80, checkpoint=checkpoint)
 print(part)
@@ -62,6 +63,7 @@ try:
     jko.resume(folder, flow, jko.JKO(tau=0.05))
 except jko.ResumeMismatch as error:
     print(error)
+scratch.cleanup()
 
 # %%
 
