@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from memory import peak_mib, resident_mib
 
 import jko
 
@@ -129,18 +129,16 @@ def jko_rows() -> list[dict[str, object]]:
 
 
 def memory_child() -> None:
-    """Print by how many MiB one explicit step of a large cloud raises the peak resident memory."""
+    """Print by how many MiB the peak of an explicit step of a large cloud exceeds the memory before."""
     measure = jko.ParticleMeasure(jko.initial_tokens(LARGE_N, 3, seed=0))
     flow = jko.GradientFlow(jko.AttentionEnergy(jko.ConstantHeads(torch.eye(3)[None])))
     small = jko.ParticleMeasure(measure.points[:100])
     jko.ExplicitEuler(0.01).step(flow, small)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resident_mib()
     start = time.perf_counter()
     jko.ExplicitEuler(0.01).step(flow, measure)
     seconds = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    print(json.dumps({"MiB": (after - before) / unit, "seconds": seconds}))
+    print(json.dumps({"MiB": peak_mib() - before, "seconds": seconds}))
 
 
 def memory_row() -> dict[str, object]:

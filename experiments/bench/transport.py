@@ -17,7 +17,6 @@ import importlib.util
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from typing import Any
 import numpy as np
 import ot
 import torch
+from memory import peak_mib, resident_mib
 
 import jko
 from jko.transport import TransportProblem
@@ -274,22 +274,6 @@ def lazy_rows() -> list[dict[str, object]]:
             row["keops_over_blocked"] = seconds["keops"] / seconds["blocked"]
         rows.append(row)
     return rows
-
-
-def resident_mib() -> float:
-    """Resident memory now; where the system does not tell, the peak so far."""
-    with contextlib.suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-    return peak_mib()
-
-
-def peak_mib() -> float:
-    """Peak resident memory of this process."""
-    # Not what getrusage says on Linux: that remembers the parent's peak from before the program was replaced.
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def memory_child() -> None:
