@@ -85,7 +85,8 @@ def _constraints() -> dict[str, Requirement]:
 def _declared() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    return [Requirement(line) for line in [*project["dependencies"], *extras["test"], *extras["docs"]]]
+    optional = [line for name in ("test", "docs", "xarray", "cluster") for line in extras[name]]
+    return [Requirement(line) for line in [*project["dependencies"], *optional]]
 
 
 @pytest.mark.parametrize("requirement", _declared(), ids=lambda item: item.name)
