@@ -1,4 +1,4 @@
-"""Averages over heads: the one place where head weights are applied."""
+"""Averages over heads and over particles: the one place where weights are applied."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from jko.errors import InvalidInput
 
-__all__ = ["head_average"]
+__all__ = ["harmonic_mean", "head_average", "mass_average", "normalized_average"]
 
 
 def head_average(values: Tensor, head_weights: Tensor | None = None, *, axis: int = -2) -> Tensor:
@@ -30,3 +30,20 @@ def head_average(values: Tensor, head_weights: Tensor | None = None, *, axis: in
         # A head without weight adds nothing even where exp overflows, and 0 * inf is not 0.
         values, weights = values[..., active], weights[active]
     return torch.tensordot(values, weights, dims=1)
+
+
+def harmonic_mean(mobility: Tensor, head_weights: Tensor | None = None) -> Tensor:
+    """Return b = 1 / mean_h(1 / m_h), eq. (36) of Massucco et al. 2026: (*batch, H, n) -> (*batch, n)."""
+    return head_average(mobility.reciprocal(), head_weights).reciprocal()
+
+
+def normalized_average(vectors: Tensor, mobility: Tensor, head_weights: Tensor | None = None) -> Tensor:
+    """Return mean_h(v_h / m_h) of (*batch, H, n, d) and (*batch, H, n): shape (*batch, n, d)."""
+    # Across the particles, where head fields lie side by side in memory, not along the short last axis.
+    quotient = (vectors.mT * mobility.reciprocal()[..., None, :]).mT
+    return head_average(quotient, head_weights, axis=-3)
+
+
+def mass_average(weights: Tensor, values: Tensor) -> Tensor:
+    """Return sum_i w_i values_i along the last axis in float64; tracers are left out, whatever their values."""
+    return (weights.to(torch.float64) * values).masked_fill(weights == 0, 0.0).sum(-1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from jko.averages import head_average
+from jko.averages import harmonic_mean, head_average, mass_average, normalized_average
 from jko.errors import InvalidInput
 from tests.oracles.attention import assert_close
 
@@ -55,3 +55,28 @@ def test_one_weight_for_every_head(axis: int, shape: tuple[int, ...], count: int
 def test_weights_for_every_particle_are_refused() -> None:
     with pytest.raises(InvalidInput, match="head_weights have shape"):
         head_average(torch.ones(3, 5), torch.ones(3, 5) / 3)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("weights", [None, [0.2, 0.0, 0.8]])
+def test_means_of_inverse_mobilities(batch: tuple[int, ...], weights: list[float] | None, dtype: torch.dtype) -> None:
+    generator = np.random.default_rng(1)
+    m = torch.from_numpy(generator.uniform(0.2, 5.0, (*batch, 3, 4))).to(dtype)
+    v = torch.from_numpy(generator.standard_normal((*batch, 3, 4, 2))).to(dtype)
+    if weights is not None:
+        m[..., 1, :], v[..., 1, :, :] = 0.0, math.inf
+    w = None if weights is None else torch.tensor(weights, dtype=F64)
+    parts = [(c, m.double()[..., h, :], v.double()[..., h, :, :]) for h, c in enumerate(weights or [1 / 3] * 3) if c]
+    inverse = sum(c / mobility for c, mobility, _ in parts)
+    mean = sum(c * vectors / mobility[..., None] for c, mobility, vectors in parts)
+    tolerance = 1e-15 if dtype == F64 else 1e-6
+    assert_close(harmonic_mean(m, w), 1 / inverse, 4 * tolerance)  # type: ignore[operator]
+    assert_close(normalized_average(v, m, w), mean, 4 * tolerance)  # type: ignore[arg-type]
+    assert normalized_average(v, m, w).dtype == harmonic_mean(m, w).dtype == dtype
+
+
+def test_tracers_are_left_out_of_averages() -> None:
+    w = torch.tensor([[0.5, 0.0, 0.5], [0.0, 0.0, 1.0]])
+    values = torch.tensor([[1.0, math.nan, 3.0], [math.inf, -math.inf, 2.0]])
+    assert mass_average(w, values).tolist() == [2.0, 2.0]
+    assert math.isnan(mass_average(w[0], values[0].flip(0).roll(1)))

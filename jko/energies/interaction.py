@@ -8,8 +8,9 @@ from typing import final
 import torch
 from torch import Tensor
 
+from jko.averages import mass_average
 from jko.energies.base import Evaluation, PotentialField
-from jko.energies.plain import AbstractPlainEnergy, check_direction, for_each, mass_average, stacked
+from jko.energies.plain import AbstractPlainEnergy, check_direction, for_each, stacked
 from jko.errors import InvalidInput
 from jko.kernels import AbstractKernel
 from jko.measure import ParticleMeasure

@@ -15,7 +15,7 @@ from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, Potent
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
-__all__ = ["AbstractPlainEnergy", "check_direction", "for_each", "mass_average", "stacked"]
+__all__ = ["AbstractPlainEnergy", "check_direction", "for_each", "stacked"]
 
 
 class AbstractPlainEnergy(AbstractEnergy):
@@ -81,12 +81,6 @@ def stacked(measure: ParticleMeasure, evaluate: Callable[[Tensor, Tensor], Evalu
         gradient=joined([part.gradient for part in parts]),
         curvature=joined(curvatures) if len(curvatures) == len(parts) else None,
     )
-
-
-def mass_average(weights: Tensor, values: Tensor) -> Tensor:
-    """Return sum_i w_i v_i over the last axis in float64; a tracer adds nothing even where its value is not finite."""
-    w, v = weights.to(torch.float64), values.to(torch.float64)
-    return (w * v.masked_fill(w == 0, 0.0)).sum(-1)
 
 
 def check_direction(direction: Tensor, points: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from jko.averages import mass_average
 from jko.energies.base import Evaluation, PotentialField
-from jko.energies.plain import AbstractPlainEnergy, check_direction, mass_average
+from jko.energies.plain import AbstractPlainEnergy, check_direction
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 

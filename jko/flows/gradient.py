@@ -9,6 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from jko.averages import mass_average
 from jko.energies import AbstractEnergy, AttentionEnergy, Evaluation
 from jko.errors import InvalidInput
 from jko.flows.base import AbstractFlow, FlowState
@@ -16,7 +17,7 @@ from jko.flows.overflow import explain_overflow
 from jko.manifolds import AbstractManifold, Sphere
 from jko.measure import ParticleMeasure
 from jko.metrics import AbstractMetric, Fields, WeightedWasserstein
-from jko.metrics.norms import mass_average, squared_norm
+from jko.metrics.norms import squared_norm
 from jko.numerics import row_sum
 
 __all__ = ["GradientFlow"]

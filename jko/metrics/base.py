@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.averages import head_average
+from jko.averages import harmonic_mean, normalized_average
 from jko.energies import AbstractEnergy, Evaluation
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
@@ -46,10 +46,9 @@ class Fields:
         heads = evaluation.heads
         normalized = effective = None
         if heads is not None:
-            inverse = heads.mobility.reciprocal()
-            effective = head_average(inverse, heads.head_weights).reciprocal()
-            ratio = (heads.gradient.mT * inverse[..., None, :]).mT
-            normalized = manifold.project_vector(measure.points, head_average(ratio, heads.head_weights, axis=-3))
+            effective = harmonic_mean(heads.mobility, heads.head_weights)
+            mean = normalized_average(heads.gradient, heads.mobility, heads.head_weights)
+            normalized = manifold.project_vector(measure.points, mean)
         gradient = manifold.project_vector(measure.points, evaluation.gradient)
         return Fields(measure, manifold, t, evaluation, gradient, normalized, effective)
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor
 
-from jko.averages import head_average
+from jko.averages import head_average, mass_average
 from jko.energies import AbstractEnergy, HeadEvaluation
 from jko.errors import InvalidInput
 from jko.metrics.base import AbstractMetric, Fields
-from jko.metrics.norms import check_one_attention_part, mass_average, squared_norm
-from jko.numerics import row_sum
+from jko.metrics.norms import check_one_attention_part, squared_norm
 
 __all__ = ["HeadwiseWasserstein"]
 
@@ -51,8 +49,8 @@ class HeadwiseWasserstein(AbstractMetric):
     def squared_slope(self, fields: Fields) -> Tensor:
         heads = _heads(fields)
         tangent = fields.manifold.project_vector(fields.measure.points[..., None, :, :], heads.gradient)
-        costs = row_sum(tangent.square()) / heads.mobility
-        return mass_average(fields.measure.weights, head_average(costs, heads.head_weights).to(torch.float64))
+        costs = squared_norm(tangent) / heads.mobility
+        return mass_average(fields.measure.weights, head_average(costs, heads.head_weights))
 
     def squared_displacement(
         self, displacement: Tensor, mobility: Tensor, weights: Tensor, head_weights: Tensor | None = None

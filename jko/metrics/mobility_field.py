@@ -7,7 +7,7 @@ from typing import final
 
 from torch import Tensor
 
-from jko.averages import head_average
+from jko.averages import harmonic_mean, head_average
 from jko.energies import AttentionEnergy
 from jko.measure import ParticleMeasure
 
@@ -35,9 +35,8 @@ class MobilityField:
         D = self.energy.heads.at(self.t).to(device=u.points.device, dtype=u.points.dtype)
         sums = self.energy.reduction.cross_sums(points, u.points, u.weights, D)
         assert sums.first is not None
-        inverse = sums.mass.reciprocal()
         weights = self.energy.heads.head_weights
-        b = head_average(inverse, weights).reciprocal()
+        b = harmonic_mean(sums.mass, weights)
         # grad(1/m_h) = -grad m_h / m_h^2 with grad m_h = D_h sum_j w_j K_h(x, x_j) x_j.
-        slopes = (D @ (sums.first * inverse.square()[:, None])).mT
+        slopes = (D @ (sums.first * sums.mass.reciprocal().square()[:, None])).mT
         return b, b.square()[:, None] * head_average(slopes, weights, axis=-3)

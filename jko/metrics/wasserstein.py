@@ -8,9 +8,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from jko.averages import mass_average
 from jko.energies import AbstractEnergy
 from jko.metrics.base import AbstractMetric, Fields
-from jko.metrics.norms import mass_average, squared_norm
+from jko.metrics.norms import squared_norm
 
 __all__ = ["Wasserstein2"]
 

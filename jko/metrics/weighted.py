@@ -9,11 +9,12 @@ from typing import final
 import torch
 from torch import Tensor
 
+from jko.averages import mass_average
 from jko.energies import AbstractEnergy
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 from jko.metrics.base import AbstractMetric, Fields
-from jko.metrics.norms import check_one_attention_part, mass_average, squared_norm
+from jko.metrics.norms import check_one_attention_part, squared_norm
 
 __all__ = ["WeightedWasserstein"]
 

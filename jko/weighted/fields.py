@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from jko.averages import head_average
+from jko.averages import head_average, mass_average, normalized_average
 from jko.weighted.mobility import effective_mobility, particle_weights
 
 __all__ = ["covariance_defect", "horizontal_lift", "metric_speed", "upper_gradient", "weighted_gradient"]
@@ -21,7 +21,7 @@ def horizontal_lift(velocity: Tensor, mobility: Tensor, head_weights: Tensor | N
 
 def weighted_gradient(head_gradient: Tensor, mobility: Tensor, head_weights: Tensor | None = None) -> Tensor:
     """Return the descended gradient b mean_h(grad_h / m_h), eq. (102), shape (*batch, n, d)."""
-    normalized = head_average(head_gradient / mobility[..., None], head_weights, axis=-3)
+    normalized = normalized_average(head_gradient, mobility, head_weights)
     return effective_mobility(mobility, head_weights)[..., None] * normalized
 
 
@@ -32,8 +32,7 @@ def upper_gradient(
 
     For H >= 2 heads with different mobilities this is not an upper gradient of the energy: see `covariance_defect`.
     """
-    normalized = head_average(head_gradient / mobility[..., None], head_weights, axis=-3)
-    return metric_speed(normalized, mobility, weights, head_weights)
+    return metric_speed(normalized_average(head_gradient, mobility, head_weights), mobility, weights, head_weights)
 
 
 def metric_speed(
@@ -41,8 +40,7 @@ def metric_speed(
 ) -> Tensor:
     """Return (sum_i w_i b(x_i) |v_i|^2)^(1/2), the metric derivative of Lemma 3.8, shape (*batch,)."""
     squared = effective_mobility(mobility, head_weights) * velocity.square().sum(-1)
-    masses = particle_weights(squared, weights)
-    return (masses * squared).masked_fill(masses == 0, 0.0).sum(-1).sqrt()
+    return mass_average(particle_weights(squared, weights), squared).sqrt().to(squared.dtype)
 
 
 def covariance_defect(head_gradient: Tensor, mobility: Tensor, head_weights: Tensor | None = None) -> Tensor:
@@ -51,7 +49,6 @@ def covariance_defect(head_gradient: Tensor, mobility: Tensor, head_weights: Ten
     It is the difference between the velocity that the weighted minimizing movement follows, v_B = -(1/b) mean DK_h,
     and the transformer's, v_T = -mean_h(DK_h / m_h) of eq. (81). It vanishes for one head and for equal mobilities.
     """
-    inverse = mobility.reciprocal()
-    product = head_average(head_gradient * inverse[..., None], head_weights, axis=-3)
-    means = head_average(inverse, head_weights)[..., None] * head_average(head_gradient, head_weights, axis=-3)
-    return product - means
+    product = normalized_average(head_gradient, mobility, head_weights)
+    inverse = head_average(mobility.reciprocal(), head_weights)
+    return product - inverse[..., None] * head_average(head_gradient, head_weights, axis=-3)

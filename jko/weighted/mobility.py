@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from jko.averages import head_average
+from jko.averages import harmonic_mean
 from jko.errors import InvalidInput
 from jko.reductions import Auto
 
@@ -49,7 +49,7 @@ def head_mobility(points: Tensor, D: Tensor, weights: Tensor | None = None, *, a
 
 def effective_mobility(mobility: Tensor, head_weights: Tensor | None = None) -> Tensor:
     """Return b(x) = 1 / mean_h(1 / m_h(x)), eq. (36): the harmonic mean over heads, shape (*batch, n)."""
-    return head_average(mobility.reciprocal(), head_weights).reciprocal()
+    return harmonic_mean(mobility, head_weights)
 
 
 def particle_weights(values: Tensor, weights: Tensor | None) -> Tensor:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from jko.averages import mass_average
 from jko.energies import AttentionEnergy
 from jko.errors import InvalidInput
 from jko.flows import GradientFlow
@@ -16,7 +17,7 @@ from jko.heads import ConstantHeads
 from jko.manifolds import Euclidean, Sphere
 from jko.measure import ParticleMeasure
 from jko.metrics import AbstractMetric, Fields, HeadwiseWasserstein, Wasserstein2, WeightedWasserstein
-from jko.metrics.norms import mass_average, squared_norm
+from jko.metrics.norms import squared_norm
 from tests.oracles.attention import assert_close, average, head_energies, problem, sums, tangent
 from tests.oracles.energies import Quadratic
 from tests.oracles.flows import METRICS, mass_product, quantities
@@ -363,13 +364,6 @@ def test_norms_are_taken_in_double_precision(device: torch.device) -> None:
     average_ = mass_average(w, squared_norm(v))
     assert average_.dtype == F64
     assert_close(average_, 0.5e50, 1e-7)
-
-
-def test_tracers_are_left_out_of_averages() -> None:
-    w = torch.tensor([[0.5, 0.0, 0.5], [0.0, 0.0, 1.0]])
-    values = torch.tensor([[1.0, math.nan, 3.0], [math.inf, -math.inf, 2.0]])
-    assert mass_average(w, values).tolist() == [2.0, 2.0]
-    assert math.isnan(mass_average(w[0], values[0].flip(0).roll(1)))
 
 
 def test_products_of_the_helpers() -> None:

@@ -9,11 +9,12 @@ from typing import final
 import torch
 from torch import Tensor
 
+from jko.averages import mass_average
 from jko.flows import GradientFlow
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
 from jko.metrics import Fields
-from jko.metrics.norms import mass_average, squared_norm
+from jko.metrics.norms import squared_norm
 from jko.numerics import row_sum
 from jko.transport import Sinkhorn
 
