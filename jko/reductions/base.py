@@ -6,9 +6,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from torch import Tensor
 
-__all__ = ["AbstractReduction", "PairSums"]
+__all__ = ["AbstractReduction", "PairSums", "default_block_bytes"]
+
+_CPU_BLOCK_BYTES = 1_600_000
+_DEVICE_BLOCK_BYTES = 256_000_000
 
 
 @final
@@ -32,6 +36,13 @@ class PairSums:
     first_transposed: Tensor | None
     second: Tensor | None = None
     second_transposed: Tensor | None = None
+
+    @staticmethod
+    def of(out: Tensor, transposed: Tensor, d: int) -> PairSums:
+        """Name the rows of sums (H, r, n) and of their other side, the same tensor for symmetric D."""
+        parts = _moments(out, d)
+        sides = parts if transposed is out else _moments(transposed, d)
+        return PairSums(parts[0], parts[1], sides[0], sides[1], parts[2], sides[2])
 
     @property
     def symmetric(self) -> bool:
@@ -79,3 +90,14 @@ class AbstractReduction(ABC):
     @abstractmethod
     def largest_exponent(self, points: Tensor, D: Tensor) -> float:
         """Return the largest exponent <x_i, D_h x_j> over all pairs and heads: what overflows first."""
+
+
+def default_block_bytes(device: torch.device) -> int:
+    """Size of a buffer that suits a device: the second-level cache of two cores, or plenty on a GPU."""
+    return _CPU_BLOCK_BYTES if device.type == "cpu" else _DEVICE_BLOCK_BYTES
+
+
+def _moments(out: Tensor, d: int) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Masses, first and second moments, None where the rows were not asked for."""
+    rows = out.shape[1]
+    return out[:, 0], out[:, 1 : 1 + d] if rows > 1 else None, out[:, 1 + d :] if rows > 1 + d else None

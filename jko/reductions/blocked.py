@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 
 from jko.checks import check_integer
-from jko.reductions.base import AbstractReduction, PairSums
+from jko.reductions.base import AbstractReduction, PairSums, default_block_bytes
 
 __all__ = ["Blocked"]
 
-_CPU_BLOCK_BYTES = 1_600_000
-_DEVICE_BLOCK_BYTES = 256_000_000
 _SMALLEST_TILE = 60
 _ALIGNED = 4
 
@@ -84,8 +82,8 @@ class Blocked(AbstractReduction):
         points, weights = points[..., massive, :], weights[massive]
         out = self._one_sided(targets, points, weights, D, order=1)
         if torch.equal(D, D.mT):
-            return _pair_sums(out, out, points.shape[-1])
-        return _pair_sums(out, self._one_sided(targets, points, weights, D.mT, order=1), points.shape[-1])
+            return PairSums.of(out, out, points.shape[-1])
+        return PairSums.of(out, self._one_sided(targets, points, weights, D.mT, order=1), points.shape[-1])
 
     def _one_sided(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor, *, order: int) -> Tensor:
         """Rows sum_j w_j [1, x_j] exp<z_i, D_h x_j>, shape (H, 1 + d, m); order 0 the first row alone."""
@@ -227,7 +225,7 @@ class _Accumulators:
 
     def gathered(self, d: int) -> PairSums:
         out = self.out.joined()
-        return _pair_sums(out, out if self.symmetric else self.transposed.joined(), d)
+        return PairSums.of(out, out if self.symmetric else self.transposed.joined(), d)
 
 
 def _put(part: Tensor, right: Tensor, kernel: Tensor, *, new: bool) -> None:
@@ -254,22 +252,9 @@ def _right_factor(points: Tensor, weights: Tensor, heads: int, *, order: int) ->
     return factor.expand(heads, *factor.shape[-2:])
 
 
-def _pair_sums(out: Tensor, transposed: Tensor, d: int) -> PairSums:
-    parts, sides = _moments(out, d), _moments(transposed, d)
-    if transposed is out:
-        sides = parts
-    return PairSums(parts[0], parts[1], sides[0], sides[1], parts[2], sides[2])
-
-
-def _moments(out: Tensor, d: int) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Masses, first and second moments, None where the rows were not asked for."""
-    rows = out.shape[1]
-    return out[:, 0], out[:, 1 : 1 + d] if rows > 1 else None, out[:, 1 + d :] if rows > 1 + d else None
-
-
 def _block_elements(block_bytes: int | None, points: Tensor) -> int:
     if block_bytes is None:
-        block_bytes = _CPU_BLOCK_BYTES if points.device.type == "cpu" else _DEVICE_BLOCK_BYTES
+        block_bytes = default_block_bytes(points.device)
     return max(1, block_bytes // points.element_size())
 
 

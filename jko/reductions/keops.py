@@ -10,7 +10,7 @@ from torch import Tensor
 
 from jko.reductions.base import AbstractReduction, PairSums
 from jko.reductions.blocked import Blocked
-from jko.reductions.keops_probe import require_keops, run_keops
+from jko.reductions.keops_probe import require_keops, run_lazy
 
 __all__ = ["KeOps"]
 
@@ -82,7 +82,7 @@ class KeOps(AbstractReduction):
         def largest(lazy: Any) -> Tensor:
             return (lazy(clouds, 1) | lazy(clouds @ D.mT, 0)).max(2)
 
-        return float(_run(("largest", *_kind(points)), largest).amax())
+        return float(run_lazy(("attention", "largest", *_kind(points)), largest).amax())
 
 
 def _lone(massive: Tensor) -> bool:
@@ -96,7 +96,7 @@ def _exponential(targets: Tensor, columns: Tensor, factor: Tensor) -> Tensor:
     def formula(lazy: Any) -> Tensor:
         return ((lazy(targets, 1) | lazy(columns, 0)).exp() * lazy(factor, 0)).sum(2)
 
-    return _run(("exponential", *_kind(targets), factor.shape[-1]), formula).mT
+    return run_lazy(("attention", "exponential", *_kind(targets), factor.shape[-1]), formula).mT
 
 
 def _directional(
@@ -112,36 +112,12 @@ def _directional(
         rate = lazy(left, 1) | lazy(right, 0)
         return (kernel * (rate * lazy(factor, 0) + lazy(shift, 0))).sum(2)
 
-    return _run(("directional", *_kind(targets)), formula).mT
-
-
-def _run(formula: tuple[Any, ...], call: Any) -> Tensor:
-    """Run a formula of lazy tensors: `lazy(values, 1)` puts (H, n, r) on the targets, with 0 on the sources."""
-
-    def run() -> Tensor:
-        from pykeops.torch import LazyTensor
-
-        def lazy(values: Tensor, side: int) -> Any:
-            return LazyTensor(values.unsqueeze(1 + side).contiguous())
-
-        result: Tensor = call(lazy)
-        return result
-
-    return run_keops(("attention", *formula), run)
+    return run_lazy(("attention", "directional", *_kind(targets)), formula).mT
 
 
 def _both_sides(D: Tensor, d: int, side: Any) -> PairSums:
     out = side(D)
-    transposed = out if torch.equal(D, D.mT) else side(D.mT)
-    parts, sides = _moments(out, d), _moments(transposed, d)
-    if transposed is out:
-        sides = parts
-    return PairSums(parts[0], parts[1], sides[0], sides[1], parts[2], sides[2])
-
-
-def _moments(out: Tensor, d: int) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    rows = out.shape[1]
-    return out[:, 0], out[:, 1 : 1 + d] if rows > 1 else None, out[:, 1 + d :] if rows > 1 + d else None
+    return PairSums.of(out, out if torch.equal(D, D.mT) else side(D.mT), d)
 
 
 def _right_factor(points: Tensor, weights: Tensor, *, order: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from jko.errors import InvalidInput
 from jko.kernels import AbstractKernel, AbstractRadialKernel, KernelSums
-from jko.reductions.keops_probe import run_keops
+from jko.reductions.keops_probe import run_lazy
 
 __all__ = ["keops_derivative", "keops_sums", "refuse_opaque"]
 
@@ -98,14 +98,5 @@ def _joined(parts: list[Any]) -> Any:
 def _run(
     kernel: AbstractRadialKernel, task: str, targets: Tensor, own: Tensor | None, order: int, formula: Any
 ) -> Tensor:
-    def run() -> Tensor:
-        from pykeops.torch import LazyTensor
-
-        def lazy(values: Tensor, side: int) -> Any:
-            return LazyTensor(values.unsqueeze(side).contiguous())
-
-        result: Tensor = formula(lazy)
-        return result
-
     kind = (targets.shape[1], str(targets.dtype), targets.device.type)
-    return run_keops((kernel.name, task, order, own is None, *kind), run)
+    return run_lazy((kernel.name, task, order, own is None, *kind), formula)

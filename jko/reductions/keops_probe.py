@@ -17,13 +17,13 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 import torch
 
 from jko.errors import MissingDependency
 
-__all__ = ["KeOpsProbe", "keops_available", "require_keops", "run_keops", "silenced"]
+__all__ = ["KeOpsProbe", "keops_available", "require_keops", "run_keops", "run_lazy", "silenced"]
 
 _LOG = logging.getLogger("jko")
 _LONGEST_BUILD = 120.0
@@ -104,6 +104,23 @@ def run_keops(formula: Hashable, call: Callable[[], _Result]) -> _Result:
         raise MissingDependency(f"KeOps cannot compile {formula}: {cause}; jko.Blocked() needs no compiler") from error
     _built.add(formula)
     return result
+
+
+def run_lazy(formula: Hashable, call: Callable[[Callable[[torch.Tensor, int], Any]], torch.Tensor]) -> torch.Tensor:
+    """Return `run_keops` of a formula of lazy tensors.
+
+    Args:
+        formula: as for `run_keops`.
+        call: forms the reduction by `lazy`: `lazy(values, 1)` puts (*batch, n, r) on the first axis over points, and
+            `lazy(values, 0)` on the second.
+    """
+
+    def run() -> torch.Tensor:
+        from pykeops.torch import LazyTensor
+
+        return call(lambda values, side: LazyTensor(values.unsqueeze(side - 3).contiguous()))
+
+    return run_keops(formula, run)
 
 
 def _obstacle() -> str | None:

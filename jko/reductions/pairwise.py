@@ -12,15 +12,12 @@ from torch import Tensor
 from jko.errors import InvalidInput
 from jko.kernels import AbstractKernel, KernelSums
 from jko.reductions.auto import Auto
-from jko.reductions.base import AbstractReduction
+from jko.reductions.base import AbstractReduction, default_block_bytes
 from jko.reductions.blocked import Blocked
 from jko.reductions.keops import KeOps
 from jko.reductions.keops_pairs import keops_derivative, keops_sums, refuse_opaque
 
 __all__ = ["AbstractPairs", "pairs_by"]
-
-_CPU_BLOCK_BYTES = 1_600_000
-_DEVICE_BLOCK_BYTES = 256_000_000
 
 
 class AbstractPairs(ABC):
@@ -113,7 +110,7 @@ class _BlockedPairs(AbstractPairs):
     def _blocks(self, targets: Tensor, sources: Tensor) -> list[slice]:
         size = self.reduction.block_bytes
         if size is None:
-            size = _CPU_BLOCK_BYTES if targets.device.type == "cpu" else _DEVICE_BLOCK_BYTES
+            size = default_block_bytes(targets.device)
         per_row = targets.element_size() * sources.shape[0] * (2 * targets.shape[1] + 4)
         rows = max(1, size // max(1, per_row))
         return [slice(a, a + rows) for a in range(0, max(1, targets.shape[0]), rows)]

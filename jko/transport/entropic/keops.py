@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jko.errors import InvalidInput
 from jko.manifolds import Euclidean, Sphere
-from jko.reductions.keops_probe import run_keops
+from jko.reductions.keops_probe import run_lazy
 from jko.transport.cost import GroundCost
 from jko.transport.entropic.base import AbstractGibbsKernel, DualPoint
 from jko.transport.entropic.blocked import BlockedKernel
@@ -112,16 +112,6 @@ def _scaled_cost(lazy: Any, cost: GroundCost, eps: float) -> Any:
 
 
 def _run(formula: str, cost: GroundCost, call: Any) -> Tensor:
-    """Run a formula of lazy tensors: `lazy(values, 1)` puts (n, r) on the sources, with 0 on the targets."""
-
-    def run() -> Tensor:
-        from pykeops.torch import LazyTensor
-
-        def lazy(values: Tensor, side: int) -> Any:
-            return LazyTensor(values.unsqueeze(side).contiguous())
-
-        result: Tensor = call(lazy)
-        return result
-
+    """Run a formula with the sources on side 1 and the targets on side 0."""
     kind = type(cost.manifold).__name__, cost.source.shape[1], cost.source.device.type
-    return run_keops(("transport", formula, *kind), run)
+    return run_lazy(("transport", formula, *kind), call)
