@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from jko.metrics import HeadwiseWasserstein as HeadwiseWasserstein
     from jko.metrics import Wasserstein2 as Wasserstein2
     from jko.metrics import WeightedWasserstein as WeightedWasserstein
+    from jko.progress import RichProgress as RichProgress
     from jko.reductions import Auto as Auto
     from jko.reductions import Blocked as Blocked
     from jko.reductions import KeOps as KeOps
@@ -109,6 +110,7 @@ _HOME: dict[str, str] = {
     "PowerKernel": "kernels",
     "RK4": "schemes",
     "ResumeMismatch": "errors",
+    "RichProgress": "progress",
     "RunFolderError": "errors",
     "Save": "driver",
     "Scaled": "energies",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -81,6 +82,17 @@ def test_all_of_every_module_is_right(name):
     names = getattr(module, "__all__", [])
     assert len(names) == len(set(names))
     assert not [item for item in names if not hasattr(module, item)]
+
+
+def _documented(page: str) -> set[str]:
+    return set(re.findall(r"automodule:: jko\.([\w.]+)", page))
+
+
+def test_the_reference_covers_every_public_name():
+    documented = _documented((ROOT / "docs" / "api.md").read_text("utf-8"))
+    homes = {home or name for name, home in jko._HOME.items()}
+    assert homes <= documented
+    assert _documented("```\n.. automodule:: jko.cli.sweeping\n```\njko.heads") == {"cli.sweeping"}
 
 
 def test_unknown_name_is_an_attribute_error():
