@@ -10,25 +10,22 @@ from jko.checks import check_simplex
 from jko.errors import InvalidInput, JKOError
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
-from jko.transport.network import network_simplex, uniform
+from jko.transport.cost import GroundCost
+from jko.transport.network import assigned, is_assignment, network_simplex
 
 __all__ = ["ground_cost", "optimal_cost", "squared_wasserstein"]
-
-_MAX_PIVOTS = 10_000_000
 
 
 def ground_cost(source: Tensor, target: Tensor, manifold: AbstractManifold, mobility: Tensor | None = None) -> Tensor:
     """Return the matrix b_i d^2(x_k, y_i) of shape (n, m), float64 on the CPU; y is the source, x the target."""
-    # Coordinates apart in memory: sums over d of a few entries are twice as fast across rows as along them.
-    y, x = (points.to("cpu", torch.float64).mT.contiguous().mT for points in (source, target))
-    cost = manifold.squared_distance(x[None], y[:, None])
-    return cost if mobility is None else mobility.to("cpu", torch.float64)[:, None] * cost
+    y, x = (points.to("cpu", torch.float64) for points in (source, target))
+    return GroundCost(y, x, manifold, None if mobility is None else mobility.to(y)).matrix()
 
 
 def optimal_cost(cost: Tensor, source_weights: Tensor, target_weights: Tensor) -> float:
     """Return min <P, C> over couplings of two weight vectors.
 
-    Equal weights and sizes are solved as an assignment, everything else by the network simplex of POT.
+    The solver is chosen as by `ExactOT`: an assignment, or the network simplex of POT.
 
     Raises:
         InvalidInput: for a cost that is not finite, weights that do not fit it or are not on the simplex.
@@ -43,13 +40,9 @@ def optimal_cost(cost: Tensor, source_weights: Tensor, target_weights: Tensor) -
             f"the cost must be finite and have shape ({a.size}, {b.size}), got {matrix.shape}"
             + ("" if np.isfinite(matrix).all() else " with non-finite entries")
         )
-    if uniform(a, b):
-        from scipy.optimize import linear_sum_assignment
-
-        # Potentials change no assignment; these make the identity free, which is where most clouds are close to.
-        rows, columns = linear_sum_assignment(matrix - matrix.diagonal())
-        return float(matrix[rows, columns].mean())
-    plan = network_simplex(matrix, a, b, _MAX_PIVOTS)
+    if is_assignment(matrix, a, b):
+        return float(matrix[assigned(matrix)].mean())
+    plan = network_simplex(matrix, a, b)
     if plan.failure:
         raise JKOError(f"exact transport between {a.size} and {b.size} particles: {plan.failure}")
     return float((plan.masses * matrix[plan.rows, plan.columns]).sum())

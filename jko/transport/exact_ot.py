@@ -26,8 +26,6 @@ from jko.transport.network import assignment, is_assignment, network_simplex
 
 __all__ = ["ExactOT"]
 
-_MAX_PIVOTS = 10_000_000
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +69,7 @@ class ExactOT(AbstractTransport):
         if self.max_pivots is None and is_assignment(numbers, left, right):
             plan = assignment(numbers)
         else:
-            plan = network_simplex(numbers, left, right, self.max_pivots or _MAX_PIVOTS)
+            plan = network_simplex(numbers, left, right, self.max_pivots)
         sums = np.bincount(plan.rows, plan.masses, left.size), np.bincount(plan.columns, plan.masses, right.size)
         error = float(np.abs(sums[0] - left).sum() + np.abs(sums[1] - right).sum())
         if plan.failure:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from jko.reductions.keops_probe import silenced
 
-__all__ = ["ExactPlan", "assignment", "is_assignment", "network_simplex", "uniform"]
+__all__ = ["ExactPlan", "assigned", "assignment", "is_assignment", "network_simplex"]
 
 _OPTIMAL = 1
 _UNIFORM = 1e-12
 _ROUNDING = 1e-14
 _SMALL = 64
+_MAX_PIVOTS = 10_000_000
 
 _Floats = NDArray[np.float64]
 _Indices = NDArray[np.int64]
@@ -47,25 +48,26 @@ class ExactPlan:
     failure: str = ""
 
 
-def uniform(a: _Floats, b: _Floats) -> bool:
-    """Whether both sides have the same number of particles, all of one weight."""
-    return a.size == b.size and float(np.ptp(np.concatenate([a, b]))) <= _UNIFORM / a.size
-
-
 def is_assignment(matrix: _Floats, a: _Floats, b: _Floats) -> bool:
-    """Whether `assignment` is the faster solver: equal weights, and few particles or most of them at home."""
-    if not uniform(a, b):
+    """Whether an assignment is the faster solver: equal weights, and few particles or most of them at home."""
+    if a.size != b.size or float(np.ptp(np.concatenate([a, b]))) > _UNIFORM / a.size:
         return False
     return a.size <= _SMALL or bool(np.mean(matrix.diagonal() <= matrix.min(1)) > 0.5)
 
 
-def assignment(matrix: _Floats) -> ExactPlan:
-    """Solve n sources against n targets of equal weight."""
+def assigned(matrix: _Floats) -> tuple[_Indices, _Indices]:
+    """Solve n sources against n targets of equal weight, without potentials: which rows go to which columns."""
     from scipy.optimize import linear_sum_assignment
 
-    n = matrix.shape[0]
     # Potentials change no assignment; these make the identity free, which is where most clouds are close to.
     rows, columns = linear_sum_assignment(matrix - matrix.diagonal())
+    return rows, columns
+
+
+def assignment(matrix: _Floats) -> ExactPlan:
+    """Solve n sources against n targets of equal weight."""
+    n = matrix.shape[0]
+    rows, columns = assigned(matrix)
     # Costs of sending j elsewhere than to its partner, by which the potential of a target is a shortest path.
     detour = matrix - matrix[rows, columns][:, None]
     v = np.zeros(n)
@@ -79,8 +81,11 @@ def assignment(matrix: _Floats) -> ExactPlan:
     return ExactPlan(rows, columns, np.full(n, 1 / n), (matrix - v).min(1), v)
 
 
-def network_simplex(matrix: _Floats, a: _Floats, b: _Floats, max_pivots: int) -> ExactPlan:
-    """Solve any weights by the network simplex of POT; weights of 0 are left out and get potentials afterwards."""
+def network_simplex(matrix: _Floats, a: _Floats, b: _Floats, max_pivots: int | None = None) -> ExactPlan:
+    """Solve any weights by the network simplex of POT; weights of 0 are left out and get potentials afterwards.
+
+    None is 10 million pivots.
+    """
     ot = _pot()
     rows, columns = a > 0, b > 0
     part = np.ascontiguousarray(matrix[np.ix_(rows, columns)])
@@ -89,7 +94,7 @@ def network_simplex(matrix: _Floats, a: _Floats, b: _Floats, max_pivots: int) ->
     with warnings.catch_warnings():
         # What POT warns of is in its code.
         warnings.simplefilter("ignore")
-        plan, log = ot.emd(*masses, part, numItermax=max_pivots, log=True)
+        plan, log = ot.emd(*masses, part, numItermax=max_pivots or _MAX_PIVOTS, log=True)
     failure = "" if log["result_code"] == _OPTIMAL else str(log["warning"])
     # The duals of the solver are feasible up to accumulated rounding only.
     v = (matrix[rows] - log["u"][:, None]).min(0)

@@ -12,10 +12,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
 
 import jko
 from jko.errors import InvalidInput, JKOError
-from jko.transport import exact, ground_cost, optimal_cost, squared_wasserstein
+from jko.transport import ExactOT, TransportProblem, exact, ground_cost, network, optimal_cost, squared_wasserstein
 
 LINE = jko.Euclidean()
 
@@ -117,7 +118,7 @@ def test_a_solver_that_does_not_finish_is_an_error(monkeypatch: pytest.MonkeyPat
     assert squared_wasserstein(mu, nu, LINE) == pytest.approx(2.216165, abs=5e-7)
     uneven = jko.ParticleMeasure(y, weights(400, 3))
     assert squared_wasserstein(mu, uneven, LINE) > 1
-    monkeypatch.setattr(exact, "_MAX_PIVOTS", 10)
+    monkeypatch.setattr(network, "_MAX_PIVOTS", 10)
     before = list(warnings.filters)
     with pytest.raises(JKOError, match="400 and 400 particles: numItermax"):
         squared_wasserstein(mu, uneven, LINE)
@@ -155,3 +156,17 @@ def test_device(device: torch.device, dtype: torch.dtype) -> None:
     expected = squared_wasserstein(mu, nu, jko.Sphere())
     there = squared_wasserstein(mu.to(dtype, device), nu.to(dtype, device), jko.Sphere())
     assert there == pytest.approx(expected, rel=20 * torch.finfo(dtype).eps)
+
+
+def test_the_solver_is_that_of_exact_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    y, x = (torch.from_numpy(np.random.default_rng(seed).standard_normal((100, 3))) for seed in (0, 1))
+    mu, near, far = jko.ParticleMeasure(y), jko.ParticleMeasure(y + 0.01 * x), jko.ParticleMeasure(x)
+    cost = ground_cost(y, x, LINE).numpy()
+    rows, columns = linear_sum_assignment(cost)
+    assert squared_wasserstein(mu, far, LINE) == pytest.approx(float(cost[rows, columns].mean()), rel=1e-13)
+    for wrong, target in (("assigned", far), ("network_simplex", near)):
+        with monkeypatch.context() as patch:
+            patch.setattr(exact, wrong, lambda *_: pytest.fail("the slower solver was called"))
+            assert squared_wasserstein(mu, target, LINE) == pytest.approx(
+                ExactOT().solve(TransportProblem(mu, target, LINE)).value, rel=1e-13
+            )
