@@ -373,7 +373,7 @@ def _solution(run: Run, status: Status, failure: Failure | None, config: dict[st
 def _handed_over(solution: Solution, throw: bool) -> Solution:
     failure = solution.failure
     if failure is not None:
-        _log.warning("%s: %s", solution.title, failure)
         if throw:
             raise SolveFailed(str(failure), solution=solution, status=solution.status)
+        _log.warning("%s: %s", solution.title, failure)
     return solution
