@@ -19,13 +19,14 @@ def info(
 ) -> int:
     """Tell what a folder holds, how it ended, and how to continue it."""
     from jko.errors import RunFolderError
-    from jko.runs import CHUNKED
+    from jko.runs import CHUNKED, RunFolder
     from jko.storage import json_bytes, read_json
 
     run: Any = read_json(folder / "run.json")
-    if not isinstance(run, dict) or "kind" not in run:
+    if not isinstance(run, dict) or not isinstance(run.get("kind"), str):
         raise RunFolderError(f"{folder / 'run.json'} was not written by jko")
-    told = _run(folder, run) if run["kind"] == "solution" and run.get("format") == CHUNKED else _other(folder, run)
+    chunked = run["kind"] == "solution" and run.get("format") == CHUNKED
+    told = _run(folder, RunFolder(folder).read()) if chunked else _other(folder, run)
     told["size"] = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if as_json:
         print(json_bytes(told, "info").decode(), end="")
@@ -55,7 +56,7 @@ def _run(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
     t = float(solution.states.t[-1])
     told |= {
         "reached": f"t = {t:g} of {run['t1']:g} after {solution.steps} steps of {run['tau']:g}",
-        "measure": f"n = {run['n']}, d = {run['d']}, {run['dtype']} on {run['device']}",
+        "measure": f"n = {run.get('n')}, d = {run.get('d')}, {run.get('dtype')} on {run.get('device')}",
         "clouds": f"{len(solution.times)} kept",
         "checkpoints": RunFolder(folder).checkpoints(),
         "threads": run.get("threads"),
@@ -79,11 +80,13 @@ def _advice(folder: Path, run: dict[str, Any], done: bool) -> str:
 def _other(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
     """What is known of results that were saved as a whole."""
     told = {"kind": run["kind"], "title": run.get("title", ""), "status": run.get("status", "unknown")}
-    if run.get("failure"):
-        told["failure"] = f"{run['failure'].get('status')} in step {run['failure'].get('step')}"
-    if run.get("solutions"):
-        told["runs"] = len(run["solutions"])
+    if isinstance(failure := run.get("failure"), dict):
+        told["failure"] = f"{failure.get('status')} in step {failure.get('step')}"
+    if isinstance(solutions := run.get("solutions"), list) and solutions:
+        told["runs"] = len(solutions)
     told["versions"] = run.get("versions")
+    if run["kind"] == "solution" and told["status"] in _UNFINISHED:
+        told["continue"] = "it ended before its first step: start the run again"
     if run["kind"] == "sweep":
         told["continue"] = f"jko sweep {folder / 'config.toml'} --out {folder}"
     return told

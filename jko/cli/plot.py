@@ -50,7 +50,8 @@ def _runs(folder: Path) -> list[str]:
     run: Any = read_json(folder / "run.json")
     if not isinstance(run, dict) or run.get("kind") not in ("comparison", "sweep"):
         return [""]
-    names = [str(name) for name in run.get("solutions") or []]
+    listed = run.get("solutions")
+    names = [str(name) for name in listed] if isinstance(listed, list) else []
     complete = [name for name in names if (folder / name / "run.json").exists()]
     if not complete:
         raise RunFolderError(f"{folder} holds a {run['kind']} without a single run yet")

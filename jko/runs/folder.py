@@ -21,6 +21,26 @@ __all__ = ["CHUNKED", "Chunk", "RunFolder", "locked"]
 
 CHUNKED = 2
 """The format of a run that was written while it went on."""
+_NUMBER = (int, float)
+_ENTRIES: dict[str, Any] = {
+    "run": str,
+    "title": str,
+    "status": str,
+    "t0": _NUMBER,
+    "t1": _NUMBER,
+    "tau": _NUMBER,
+    "save": dict,
+    "config": dict,
+}
+"""What run.json must say, and as what."""
+_MORE_ENTRIES: dict[str, Any] = {
+    "failure": (dict, type(None)),
+    "steps": int,
+    "setup": dict,
+    "checkpoint": dict,
+    "resumed": list,
+    "versions": dict,
+}
 _SINGLE_FILES = ("records", "states", "trajectory", "measure")
 
 
@@ -88,6 +108,8 @@ class RunFolder:
             RunFolderError: when it is missing or does not describe a run that can be continued.
         """
         run = read_json(self.path / "run.json")
+        if isinstance(run, dict) and run.get("kind") in ("comparison", "sweep", "paper"):
+            raise RunFolderError(f"{self.path} holds a {run['kind']}, not a single run; the same command continues it")
         if not isinstance(run, dict) or run.get("kind") != "solution":
             raise RunFolderError(f"{self.path / 'run.json'} does not describe a single run of jko")
         if run.get("format") != CHUNKED:
@@ -95,9 +117,12 @@ class RunFolder:
                 f"{self.path} has no checkpoints (format {run.get('format')!r}): it was saved as a whole, or ended "
                 "before its first step; start the run again"
             )
-        lacking = [key for key in ("run", "t0", "t1", "tau", "save", "status", "title", "config") if key not in run]
+        lacking = [key for key in _ENTRIES if key not in run]
         if lacking:
             raise RunFolderError(f"{self.path / 'run.json'} is incomplete: no {', '.join(lacking)}")
+        for key, kind in (_ENTRIES | _MORE_ENTRIES).items():
+            if key in run and not isinstance(run[key], kind):
+                raise RunFolderError(f"{self.path / 'run.json'} was not written by jko: it says {key} = {run[key]!r}")
         return run
 
     def write(self, run: dict[str, Any]) -> None:
