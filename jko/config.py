@@ -312,6 +312,7 @@ def _expected(item: Any) -> str:
         "bool_type": "must be true or false",
         "list_type": "must be a list in brackets",
         "model_type": "must be a table",
+        "dict_type": "must be a table",
         "greater_than": f"must be greater than {context.get('gt')}",
         "greater_than_equal": f"must be at least {context.get('ge')}",
         "less_than": f"must be less than {context.get('lt')}",

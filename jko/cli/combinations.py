@@ -33,6 +33,13 @@ _SHORT = {
     "path": "path",
 }
 _LONG = {key: name for name, key in _SHORT.items()}
+_TABLES = {
+    "measure": "measure.n",
+    "heads": "heads.num_heads",
+    "flow": "flow.metric",
+    "scheme": "scheme.tau",
+    "solve": "solve.t1",
+}
 _MOST_RUNS = 100_000
 _LONGEST = 120
 
@@ -75,16 +82,21 @@ def expand(data: dict[str, Any], source: str = "") -> list[SweepRun]:
     if count > _MOST_RUNS:
         raise InvalidInput(f"the sweep has {count} runs, more than {_MOST_RUNS}")
     runs: dict[str, SweepRun] = {}
+    seen: set[str] = set()
     for values in itertools.product(*lists.values()):
         chosen = dict(zip(lists, values, strict=True))
         run = dict(base)
         for key, value in chosen.items():
             run = _placed(run, key.split("."), value)
-        parameters = {_LONG.get(key, key): value for key, value in chosen.items()}
-        config = check_config(RunConfig, run, f"{source}, {_label(parameters)}" if parameters else source)
-        name = _label(parameters)
-        if name in runs:
+        label = _label({_LONG.get(key, key): value for key, value in chosen.items()})
+        config = check_config(RunConfig, run, f"{source}, {label}" if chosen else source)
+        parameters = {_LONG.get(key, key): _read(config, key, value) for key, value in chosen.items()}
+        name, text = _label(parameters), config.model_dump_json()
+        if text in seen:
             raise InvalidInput(f"the sweep has the run {name} twice: every value may be given once")
+        if name in runs:
+            raise InvalidInput(f"two runs of the sweep would have the folder {name}; rename the files that they read")
+        seen.add(text)
         runs[name] = SweepRun(name, parameters, config)
     return [_on_one_path(run, lists) for run in runs.values()]
 
@@ -96,17 +108,26 @@ def _lists(table: dict[str, Any], source: str) -> dict[str, list[Any]]:
     for name, given in _flat(table):
         key, values = _SHORT.get(name, name), given
         if name == "paths":
-            key, values = "path", list(range(check_integer(given, f"{where}[sweep] paths", least=1)))
+            key, values = "path", list(range(_count_paths(given, f"{where}[sweep] paths")))
         if "." not in key and key not in RunConfig.model_fields:
             near = difflib.get_close_matches(name, [*_SHORT, "paths"], n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join([*_SHORT, 'paths'])}, and table.key"
             raise InvalidInput(f"{where}unknown key sweep.{name}; {hint}")
+        if key in RunConfig.model_fields and key in _TABLES:
+            raise InvalidInput(f"{where}sweep.{name} is a table: name one of its keys, such as {_TABLES[key]}")
         if not isinstance(values, list) or not values:
             raise InvalidInput(f"{where}sweep.{name} = {values!r}: must be a list of values")
         if key in lists:
             raise InvalidInput(f"{where}the sweep gives {key} twice")
         lists[key] = values
     return lists
+
+
+def _count_paths(given: Any, name: str) -> int:
+    count = check_integer(given, name, least=1)
+    if count > _MOST_RUNS:
+        raise InvalidInput(f"{name} = {count} are more than {_MOST_RUNS} runs")
+    return count
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -125,6 +146,14 @@ def _placed(data: dict[str, Any], places: list[str], value: Any) -> dict[str, An
     return override(data, over)
 
 
+def _read(config: RunConfig, key: str, value: Any) -> Any:
+    """The value as it was understood: 2 for 2.0 where a whole number is meant."""
+    read: Any = config
+    for place in key.split("."):
+        read = getattr(read, place)
+    return read if isinstance(value, float) and isinstance(read, int) else value
+
+
 def _on_one_path(run: SweepRun, lists: dict[str, list[Any]]) -> SweepRun:
     heads = run.config.heads
     given = heads.dt is not None or heads.file is not None or heads.process == "constant"
@@ -140,7 +169,7 @@ def _label(parameters: dict[str, Any]) -> str:
         f"{name}{value:+d}" if name == "sign" else f"{name}{value}" if _is_number(value) else f"{name}-{value}"
         for name, value in parameters.items()
     ]
-    label = re.sub(r"[^A-Za-z0-9.+_-]+", "-", "_".join(parts)) or "run"
+    label = re.sub(r"[^\w.+-]+", "-", "_".join(parts)) or "run"
     if len(label) > _LONGEST:
         label = f"{label[:_LONGEST]}-{hashlib.blake2b(repr(parts).encode(), digest_size=4).hexdigest()}"
     return label

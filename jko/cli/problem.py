@@ -21,6 +21,7 @@ from jko.metrics import AbstractMetric, HeadwiseWasserstein, Wasserstein2, Weigh
 __all__ = [
     "METRIC_NAMES",
     "anchored",
+    "check_cheaply",
     "check_path_size",
     "check_size",
     "check_steps",
@@ -94,6 +95,27 @@ def check_size(config: Any, tau: float, measure: ParticleMeasure, kept: float) -
         f"keeping {kept:.3g} clouds of n = {measure.n}, d = {measure.d}",
         "a larger save_every or tau, or fewer samples",
     )
+
+
+def check_cheaply(config: Any, tau: float) -> None:
+    """Refuse what can be refused without making anything: sizes out of reach, and files that do not exist.
+
+    Args:
+        config: with its defaults written out.
+        tau: the smallest step size.
+
+    Raises:
+        InvalidInput: with the size and what makes it smaller, or the file.
+    """
+    measure, heads = config.measure, config.heads
+    check_steps(config.solve.t1, tau, "tau")
+    if measure.points is None:
+        check_tokens(measure.n, measure.d)
+        if heads.num_heads is not None:
+            check_path_size(config.solve.t1, heads.dt, heads.num_heads, measure.d)
+    for name, file in (("points", measure.points), ("heads", heads.file), ("times", heads.times)):
+        if file is not None and not Path(file).exists():
+            raise InvalidInput(f"{name}: the file {file} does not exist")
 
 
 def check_steps(t1: float, tau: float, name: str) -> None:

@@ -51,8 +51,16 @@ def sweep(
     from jko.checks import check_integer
     from jko.cli import screen, sweeping
     from jko.config import read_toml
+    from jko.errors import InvalidInput
 
-    data = o.override(read_toml(config), o.common_data(seed, device, dtype))
+    data, given = read_toml(config), o.common_data(seed, device, dtype)
+    lists = data.get("sweep", {})
+    for name in given:
+        if isinstance(lists, dict) and name in lists:
+            raise InvalidInput(
+                f"--{name} {given[name]} has no effect, since [sweep] gives {name}; leave one of them out"
+            )
+    data = o.override(data, given)
     workers = os.cpu_count() or 1 if jobs is None else check_integer(jobs, "jobs", least=1)
     folder = Path("jko-sweep") if out is None else out
     with screen.logging_to_stderr(verbose), _bar(quiet) as on_run:

@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 
+from jko.checks import check_integer
 from jko.cli import problem
 from jko.cli.combinations import SweepRun, expand
 from jko.cli.execution import FREE, PreparedRun
 from jko.cli.folder import Folder
 from jko.config import RunConfig, SweepConfig, check_config, read_toml
-from jko.errors import JKOError, ResumeMismatch, RunFolderError
-from jko.runs import CHUNKED, compare_config
+from jko.errors import InvalidInput, JKOError, ResumeMismatch, RunFolderError
+from jko.runs import CHUNKED, RunFolder, compare_config, read_run
 from jko.signals import uninterrupted
 from jko.status import Status
 from jko.storage import read_json, write_bytes, write_json
@@ -80,14 +82,15 @@ def sweep(
 
     Raises:
         InvalidInput: for a configuration that is refused, before any work.
-        ResumeMismatch: when the folder holds a run with another configuration.
+        ResumeMismatch: when the folder holds a run with another configuration, or to a later time.
         RunFolderError: when the folder holds anything else.
     """
     import joblib
 
-    data, source = (config, source) if isinstance(config, dict) else (read_toml(Path(config)), str(config))
+    _check_arguments(config, folder, jobs)
+    data, source = (_plain(config), source) if isinstance(config, dict) else (read_toml(config), str(config))
     runs = expand(data, source)
-    place = _claimed(Path(folder), check_config(SweepConfig, data, source), runs)
+    place = _claimed(Path(folder), check_config(SweepConfig, data, source), runs, source)
     waiting = [run for run in runs if not _ended(place.path / "runs" / run.name, run)]
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator")
     threads = max(1, _cores() // max(1, joblib.effective_n_jobs(jobs)))
@@ -117,17 +120,8 @@ def _take(data: dict[str, Any], path: str, threads: int) -> str:
     with _worker(threads):
         try:
             prepared = PreparedRun.of(check_config(RunConfig, data))
-            solution = None
-            if _begun(folder) and prepared.config.solve.max_steps is None:
-                try:
-                    solution = prepared.resume(folder, None, None)
-                except ResumeMismatch:
-                    raise
-                except RunFolderError:
-                    # Nothing that could be continued: the run begins anew.
-                    solution = None
-            if solution is None:
-                solution = prepared.begin(folder, None)
+            goes_on = _begun(folder) and prepared.config.solve.max_steps is None and _readable(folder)
+            solution = prepared.resume(folder, None, None) if goes_on else prepared.begin(folder, None)
         except JKOError as error:
             return str(error)
     if solution.status is Status.INTERRUPTED:
@@ -150,13 +144,41 @@ def _worker(threads: int) -> Iterator[None]:
         torch.set_num_threads(old)
 
 
-def _claimed(path: Path, config: SweepConfig, runs: list[SweepRun]) -> Folder:
+def _check_arguments(config: Any, folder: Any, jobs: Any) -> None:
+    for value, name, kinds in ((config, "config", (dict, str, Path)), (folder, "folder", (str, Path))):
+        if not isinstance(value, kinds):
+            raise InvalidInput(f"{name} must be a path{', or a dictionary' * (dict in kinds)}, got {value!r}")
+    if jobs is not None and check_integer(jobs, "jobs", least=-1) == 0:
+        raise InvalidInput("jobs must be at least 1, or -1 for one per core, got 0")
+
+
+def _plain(value: Any) -> Any:
+    """What TOML would give: lists for tuples, ranges and arrays, numbers for those of NumPy."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    return [_plain(item) for item in value] if isinstance(value, list | tuple | range) else value
+
+
+def _claimed(path: Path, config: SweepConfig, runs: list[SweepRun], source: str) -> Folder:
     """Make the folder, or take over that of the same sweep."""
     for run in runs:
-        folder = path / "runs" / run.name
+        folder, tau = path / "runs" / run.name, run.config.scheme.tau
+        resolved = problem.resolved(run.config, tau)
+        try:
+            problem.check_cheaply(resolved, tau)
+        except InvalidInput as error:
+            where = f"{source}, {run.name}" if source else run.name
+            raise InvalidInput(f"{where}: {error}") from None
         if _begun(folder):
-            new = problem.anchored(problem.resolved(run.config, run.config.scheme.tau)).model_dump(exclude_none=True)
-            compare_config(read_json(folder / "run.json")["config"], new, FREE)
+            told = RunFolder(folder).read()
+            compare_config(told["config"], problem.anchored(resolved).model_dump(exclude_none=True), FREE)
+            if told["t1"] > run.config.solve.t1 * (1 + 1e-9):
+                raise ResumeMismatch(
+                    f"{folder} holds a run to t1 = {told['t1']!r}, and t1 is {run.config.solve.t1!r} now; a run can be "
+                    "made longer, not shorter: take another folder"
+                )
     place = Folder.claim(path, "sweep", config)
     place.write_run({"title": _title(runs), "status": "running", "solutions": [f"runs/{run.name}" for run in runs]})
     return place
@@ -170,11 +192,30 @@ def _begun(folder: Path) -> bool:
     return isinstance(run, dict) and run.get("format") == CHUNKED
 
 
-def _ended(folder: Path, run: SweepRun) -> bool:
-    if not _begun(folder) or not (folder / "summary.json").exists():
+def _readable(folder: Path) -> bool:
+    """Whether a run can be continued; one without a whole checkpoint begins anew."""
+    try:
+        read_run(folder)
+    except RunFolderError:
         return False
-    told = read_json(folder / "run.json")
-    return told["status"] not in ("running", "failed", "interrupted") and told["t1"] >= run.config.solve.t1
+    return True
+
+
+def _ended(folder: Path, run: SweepRun) -> bool:
+    if not _begun(folder) or not isinstance(_read_summary(folder), dict):
+        return False
+    told, wanted = RunFolder(folder).read(), run.config.solve
+    if told["status"] == Status.MAX_STEPS.value:
+        old = told["config"].get("solve", {}).get("max_steps")
+        return old is not None and bool(old == wanted.max_steps) and told["t1"] >= wanted.t1
+    return told["status"] not in ("running", "failed", "interrupted") and told["t1"] >= wanted.t1
+
+
+def _read_summary(folder: Path) -> Any:
+    try:
+        return read_json(folder / "summary.json")
+    except RunFolderError:
+        return None
 
 
 def _tabulated(place: Folder, runs: list[SweepRun], refused: dict[str, str], interrupted: bool) -> SweepTable:
@@ -207,7 +248,7 @@ def _outcome(folder: Path, run: SweepRun, refused: dict[str, str]) -> dict[str, 
         return {"status": "refused", "failure": refused[run.name]}
     if not _ended(folder, run):
         return {"status": "not finished" if _begun(folder) else "not begun", "failure": None}
-    numbers: dict[str, Any] = read_json(folder / "summary.json")
+    numbers: dict[str, Any] = _read_summary(folder)
     return {key: value for key, value in numbers.items() if key not in ("title", "advice")}
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,7 +16,7 @@ import jko
 from jko.cli.combinations import expand
 from jko.config import read_toml
 from jko.errors import InvalidInput
-from jko.runs import writer
+from jko.runs import RunFolder, writer
 
 BASE = """
 seed = 3
@@ -152,6 +153,12 @@ def test_any_key_of_a_run(jko_command):
         ("paths = 0", "[sweep] paths must be at least 1"),
         ("seed = [1]\nmetric = ['w2']", "flow.metric"),
         ("[measur]\nn = 3", "unknown key measur"),
+        ("H = [1, 1.0]", "has the run H1 twice"),
+        ("measure = [1]", "sweep.measure is a table: name one of its keys, such as measure.n"),
+        ("paths = 1000000000000", "[sweep] paths = 1000000000000 are more than 100000 runs"),
+        ("n = [4, 999999999999]", "s.toml, n999999999999: drawing tokens of n = 999999999999, d = 3 takes"),
+        ("tau = [1e-300]", "s.toml, tau1e-300: tau = 1e-300 needs"),
+        ('"heads.file" = ["no.npy"]', "heads: the file no.npy does not exist"),
     ],
 )
 def test_bad_sweeps_are_one_line(jko_command, sweep, message):
@@ -160,6 +167,70 @@ def test_bad_sweeps_are_one_line(jko_command, sweep, message):
     assert err.count("\n") == 1
     assert message in err
     assert not Path("jko-sweep").exists()
+
+
+def test_a_sweep_does_not_report_other_times_or_limits_than_asked_for(jko_command):
+    assert jko_command("sweep", _write("H = [1]", BASE + "max_steps = 1\n"), "-j", "1", "-q")[0] == 3
+    assert jko_command("sweep", _write("H = [1]", BASE + "max_steps = 2\n"), "-j", "1", "-q")[0] == 3
+    assert [(row["status"], row["steps"]) for row in _rows()] == [("max_steps", "2")]
+    assert jko_command("sweep", _write("H = [1]"), "-j", "1", "-q")[0] == 0
+    assert [(row["status"], row["steps"]) for row in _rows()] == [("success", "3")]
+    assert jko_command("sweep", _write("H = [1]", BASE.replace("0.06", "0.08")), "-j", "1", "-q")[0] == 0
+    assert [(row["status"], row["steps"]) for row in _rows()] == [("success", "4")]
+    status, out, err = jko_command("sweep", _write("H = [1]"), "-j", "1", "-q")
+    assert (status, out) == (2, "")
+    assert "holds a run to t1 = 0.08, and t1 is 0.06 now" in err
+    assert [row["steps"] for row in _rows()] == ["4"]
+
+
+def test_options_that_a_sweep_overrides_are_refused(jko_command):
+    status, out, err = jko_command("sweep", _write("seed = [1, 2]"), "--seed", "5", "-q")
+    assert (status, out) == (2, "")
+    assert err == "error: --seed 5 has no effect, since [sweep] gives seed; leave one of them out\n"
+    assert not Path("jko-sweep").exists()
+
+
+def test_a_run_that_cannot_be_written_keeps_what_it_has(jko_command, monkeypatch):
+    jko_command("sweep", _write("H = [1]"), "-j", "1", "-q")
+    jko_command("resume", "jko-sweep/runs/H1", "--t1", "1.0", "--max-steps", "1", "-q")
+    before = sorted(path.name for path in Path("jko-sweep/runs/H1/chunks").iterdir())
+
+    def full(folder, run):
+        raise jko.RunFolderError(f"{folder.path / 'run.json'} could not be written: No space left on device")
+
+    monkeypatch.setattr(RunFolder, "write", full)
+    status, _, err = jko_command("sweep", _write("H = [1]", BASE.replace("0.06", "1.0")), "-j", "1", "-q")
+    assert status == 2
+    assert "No space left on device" in err
+    assert sorted(path.name for path in Path("jko-sweep/runs/H1/chunks").iterdir()) == before
+
+
+def test_damaged_summaries_are_made_anew(jko_command):
+    jko_command("sweep", _write("H = [1, 2]"), "-j", "1", "-q")
+    table = _rows()
+    for text in ("[]", "{"):
+        Path("jko-sweep/runs/H2/summary.json").write_text(text)
+        assert jko_command("sweep", "s.toml", "-j", "1", "-q")[0] == 0
+        assert _rows() == table
+
+
+def test_a_sweep_from_python_takes_what_python_has(tmp_path):
+    config = {
+        "measure": {"n": np.int64(4)},
+        "scheme": {"name": "explicit", "tau": 0.1},
+        "solve": {"t1": np.float64(0.1)},
+    }
+    lists = {"seed": range(2), "sigma2": np.array([0.5]), "H": (1,)}
+    table = jko.sweep({**config, "sweep": lists}, tmp_path / "sweep")
+    assert [(row["seed"], row["sigma2"], row["H"]) for row in table.rows] == [(0, 0.5, 1), (1, 0.5, 1)]
+    for arguments, message in (
+        ((3, tmp_path), "config must be a path, or a dictionary, got 3"),
+        ((config, 3), "folder must be a path, got 3"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            jko.sweep(*arguments)
+    with pytest.raises(InvalidInput, match="jobs must be at least 1"):
+        jko.sweep(config, tmp_path, jobs=0)
 
 
 def test_too_many_runs_are_refused():
