@@ -7,12 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
 from jko.checks import check_integer
+from jko.errors import RunFolderError
 from jko.paper.job import Job
 from jko.paper.progress import AbstractWorkProgress
 from jko.paper.store import is_finished, save_job
@@ -82,7 +83,10 @@ def execute(
     missing = [job for job in wanted.values() if not is_finished(folder, job)]
     missing.sort(key=lambda job: -job.work)
     _log.info("%d jobs, %d of them finished before", len(wanted), len(wanted) - len(missing))
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"the folder of the finished jobs cannot be made: {error}") from error
     for job in missing:
         # Of a process that was killed: it would be taken for progress.
         _beat_file(folder, job.name).unlink(missing_ok=True)
@@ -161,7 +165,9 @@ class _Heart(AbstractProgress):
         now = time.monotonic()
         if now - self.last[0] >= _BEAT:
             self.last[0] = now
-            self.path.write_text(f"{step / self.total[-1]:.6f}", encoding="utf-8")
+            # On a full disk the bar stands still; the run goes on.
+            with suppress(OSError):
+                self.path.write_text(f"{step / self.total[-1]:.6f}", encoding="utf-8")
 
     def close(self) -> None:
         """Leave the file to its owner."""
