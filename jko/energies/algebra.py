@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -87,8 +87,8 @@ class Scaled(AbstractEnergy):
     def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
         return _times(self.coefficient_at(t), self.energy.hessian_product_heads(points, weights, t, direction))
 
-    def head(self, index: int) -> AbstractEnergy:
-        return Scaled(self.energy.head(index), self.coefficient)
+    def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
+        return Scaled(self.energy.heads_alone(indices), self.coefficient)
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
         return _scaled_field(self.energy.first_variation_at(targets, measure, t), self.coefficient_at(t))
@@ -159,9 +159,9 @@ class Sum(AbstractEnergy):
         parts = [term.hessian_product(clouds, t, direction) for term in others]
         return _added([lead.hessian_product_heads(points, weights, t, direction), *parts])
 
-    def head(self, index: int) -> AbstractEnergy:
+    def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
         lead, others = self._head_terms()
-        return Sum((lead.head(index), *others))
+        return Sum((lead.heads_alone(indices), *others))
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
         return _added_fields([term.first_variation_at(targets, measure, t) for term in self.terms])

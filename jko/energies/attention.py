@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -14,7 +15,7 @@ from jko.checks import check_sign
 from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
 from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
-from jko.heads import AbstractHeads, SingleHead
+from jko.heads import AbstractHeads, SelectedHeads
 from jko.measure import ParticleMeasure
 from jko.reductions import AbstractReduction, Auto, PairSums
 
@@ -130,8 +131,8 @@ class AttentionEnergy(AbstractEnergy):
     def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
         return self._directional(points, weights, self._single_path(points, t), direction)
 
-    def head(self, index: int) -> AttentionEnergy:
-        return AttentionEnergy(SingleHead(self.heads, index), self.sign, self.reduction)
+    def heads_alone(self, indices: Sequence[int]) -> AttentionEnergy:
+        return AttentionEnergy(SelectedHeads(self.heads, tuple(indices)), self.sign, self.reduction)
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
         field = self._field(targets, measure.points, measure.weights, self._matrices(measure.points, t))

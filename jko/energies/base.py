@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -142,8 +142,10 @@ class AbstractEnergy(ABC):
         """Return `hessian_product` for each head on its own cloud, shape (H, n, d)."""
 
     @abstractmethod
-    def head(self, index: int) -> AbstractEnergy:
-        """Return the energy of one head alone, E_h with its weight 1, together with the parts that all heads share.
+    def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
+        """Return the energy of some heads alone, the mean of their E_h, together with the parts that all heads share.
+
+        The evaluation of its heads costs only as many pair sums as there are heads left.
 
         Raises:
             InvalidInput: when the energy is not an average over heads.
@@ -165,6 +167,10 @@ class AbstractEnergy(ABC):
     @abstractmethod
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         """Return the largest exponent in the energy at (u, t) (what overflows first); -inf where there is none."""
+
+    def head(self, index: int) -> AbstractEnergy:
+        """Return the energy of one head alone, E_h with its weight 1."""
+        return self.heads_alone([index])
 
     def gradient(self, measure: ParticleMeasure, t: float) -> Tensor:
         """Return the ambient gradient per unit mass, shape (*batch, n, d)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -45,7 +45,7 @@ class AbstractPlainEnergy(AbstractEnergy):
         """Refuse: there are no heads."""
         raise self._no_heads()
 
-    def head(self, index: int) -> AbstractEnergy:
+    def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
         """Refuse: there are no heads."""
         raise self._no_heads()
 

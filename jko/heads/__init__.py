@@ -5,7 +5,7 @@ from jko.heads.constant import ConstantHeads
 from jko.heads.ito import ItoHeads
 from jko.heads.ornstein_uhlenbeck import OrnsteinUhlenbeckHeads
 from jko.heads.oscillating import OscillatingHeads
-from jko.heads.single import SingleHead
+from jko.heads.selected import SelectedHeads
 from jko.heads.tabulated import TabulatedHeads
 
 __all__ = [
@@ -16,6 +16,6 @@ __all__ = [
     "ItoHeads",
     "OrnsteinUhlenbeckHeads",
     "OscillatingHeads",
-    "SingleHead",
+    "SelectedHeads",
     "TabulatedHeads",
 ]

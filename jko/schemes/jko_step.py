@@ -141,11 +141,11 @@ class JKO(AbstractScheme):
         guess: ParticleMeasure | None,
     ) -> Step:
         old = state.flow_state
-        passes = 0
+        passes = 0.0
         evaluation = None if flow.moves else old.evaluation
         if evaluation is None:
             curvature = self.minimizer.wants_curvature
-            evaluation, passes = flow.energy.evaluate(measure, t + tau, curvature=curvature), 1
+            evaluation, passes = flow.energy.evaluate(measure, t + tau, curvature=curvature), 1.0
         fields = flow.fields(measure, t + tau, evaluation)
         problem, origin = self._problem(flow, fields, tau)
         previous = float(evaluation.value)
@@ -188,7 +188,7 @@ class JKO(AbstractScheme):
         fields: Fields,
         problem: StepProblem,
         guess: ParticleMeasure | None,
-        passes: int,
+        passes: float,
         columns: dict[str, float],
         state: StepState,
     ) -> Step:
@@ -237,7 +237,7 @@ class JKO(AbstractScheme):
 
     def _minimize(
         self, problem: StepProblem, origin: Trial, guess: Tensor | None, secants: Secants | None
-    ) -> tuple[Minimization, int]:
+    ) -> tuple[Minimization, float]:
         found = self.minimizer.minimize(problem, origin, guess, secants)
         if found.status.ok or self.fallback is None:
             return found, found.passes
@@ -259,7 +259,7 @@ class JKO(AbstractScheme):
         problem: StepProblem,
         origin: Trial,
         found: Minimization,
-        passes: int,
+        passes: float,
         columns: dict[str, float],
         state: StepState,
     ) -> Step:
@@ -316,10 +316,10 @@ class JKO(AbstractScheme):
     def _examine(self, finished: FinishedStep) -> dict[str, CheckResult]:
         return {check.name: check.examine(finished) for check in self.checks}
 
-    def _resolver(self, problem: StepProblem, origin: Trial) -> Callable[[float], tuple[Trial, int] | None]:
+    def _resolver(self, problem: StepProblem, origin: Trial) -> Callable[[float], tuple[Trial, float] | None]:
         """The same step with another tau: measure, end time and mobility stay, and the trial at xi = 0 serves again."""
 
-        def solve(tau: float) -> tuple[Trial, int] | None:
+        def solve(tau: float) -> tuple[Trial, float] | None:
             other = replace(problem, tau=tau)
             found, passes = self._minimize(other, origin, None, None)
             return (found.trial, passes) if found.status.ok else None
@@ -328,8 +328,9 @@ class JKO(AbstractScheme):
 
     def _certify(self, flow: GradientFlow, problem: StepProblem, trial: Trial) -> CouplingCertificate:
         """The weakest certificate over the groups: each head of a lifted metric has a coupling of its own."""
-        groups = [
-            self.transport.certify(
+        assert isinstance(self.transport, Matched)
+        return self.transport.certify_all(
+            [
                 CouplingProblem(
                     source=problem.measure.points,
                     target=trial.points[g],
@@ -340,15 +341,8 @@ class JKO(AbstractScheme):
                     manifold=flow.manifold,
                     tolerance=problem.rtol,
                 )
-            )
-            for g in range(trial.points.shape[0])
-        ]
-        verdicts = {group.optimal for group in groups}
-        return CouplingCertificate(
-            global_on_support=all(group.global_on_support for group in groups),
-            largest_gain=max(group.largest_gain for group in groups),
-            optimal=False if False in verdicts else None if None in verdicts else True,
-            excess=max(group.excess for group in groups),
+                for g in range(trial.points.shape[0])
+            ]
         )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import TypeVar, final
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ __all__ = ["StepProblem", "Trial"]
 _RESIDUAL_FLOOR = 30.0
 # Relative to the heaviest particle: what weighs less has to meet the tolerance on its own.
 _LIGHT = 1e-3
+_Number = TypeVar("_Number")
 
 
 @final
@@ -40,6 +42,7 @@ class Trial:
         mass_residual: the same with the tracers (weight 0) left out.
         evaluation: the evaluation at the points (G = 1 of a metric that is not lifted), else None.
         curvature: ambient Hessian of the first variation at the points, (G, n, d, d), where it was asked for.
+        residuals: `residual` and `mass_residual` of each group alone.
     """
 
     xi: Tensor
@@ -52,12 +55,23 @@ class Trial:
     residual: float
     mass_residual: float
     evaluation: Evaluation | None
+    residuals: list[tuple[float, float]]
     curvature: Tensor | None = None
 
     @property
     def finite(self) -> bool:
         """Whether every number of this trial is finite."""
         return math.isfinite(self.residual)
+
+    def selected(self, groups: Sequence[int]) -> Trial:
+        """Return the part of these groups, without the curvature."""
+        return _joined([self], groups)
+
+    @staticmethod
+    def joined(parts: Sequence[tuple[Sequence[int], Trial]]) -> Trial:
+        """Return one trial from parts, each with the numbers that its groups have in the whole."""
+        numbers = [number for groups, _ in parts for number in groups]
+        return _joined([part for _, part in parts], sorted(range(len(numbers)), key=numbers.__getitem__))
 
 
 @final
@@ -93,10 +107,13 @@ class StepProblem:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_scales", _Scales.of(self.measure.weights, self.mobility, self.tau))
 
+    def heads(self, indices: Sequence[int]) -> StepProblem:
+        """Return the step of some heads of a lifted metric alone: heads do not see each other within a step."""
+        return replace(self, energy=self.energy.heads_alone(indices), mobility=self.mobility[list(indices)])
+
     def head(self, index: int) -> StepProblem:
-        """Return the step of one head of a lifted metric alone: heads do not see each other within a step."""
-        mobility = self.mobility[index : index + 1]
-        return replace(self, energy=self.energy.head(index), mobility=mobility, lifted=False)
+        """Return the step of one head of a lifted metric alone, as one that is not lifted."""
+        return replace(self.heads([index]), lifted=False)
 
     def evaluate(self, xi: Tensor) -> Trial:
         """Return the trial at xi, shape (G, n, d): ONE pass over the pairs."""
@@ -156,12 +173,14 @@ class StepProblem:
         energies, costs = energy.tolist(), norms[0][1]
         objective = [e + self.tau / 2 * c * c for e, c in zip(energies, costs, strict=True)]
         if all(math.isfinite(value) for value in objective):
-            residuals = [max(map(self._relative, *rows)) for rows in norms]
+            rows = [list(map(self._relative, *row)) for row in norms]
         else:
-            residuals = [math.inf] * len(norms)
-        of_mass = residuals[: len(norms) - self._scales.tracers]
+            rows = [[math.inf] * len(energies)]
+        of_mass = rows[: len(norms) - self._scales.tracers]
+        every, massive = ([max(column) for column in zip(*part, strict=True)] for part in (rows, of_mass))
+        residuals = list(zip(every, massive, strict=True))
         return Trial(
-            xi, points, ambient, pull, potential, energies, objective, max(residuals), max(of_mass), evaluation
+            xi, points, ambient, pull, potential, energies, objective, max(every), max(massive), evaluation, residuals
         )
 
     def _relative(self, defect: float, cost: float, force: float, ambient: float) -> float:
@@ -175,7 +194,35 @@ class StepProblem:
     def _broken(self, xi: Tensor, points: Tensor) -> Trial:
         nan = torch.full_like(xi, math.nan)
         groups = [math.nan] * xi.shape[0]
-        return Trial(xi, points, nan, nan, nan[..., 0], groups, groups, math.inf, math.inf, None)
+        residuals = [(math.inf, math.inf)] * xi.shape[0]
+        return Trial(xi, points, nan, nan, nan[..., 0], groups, groups, math.inf, math.inf, None, residuals)
+
+
+def _joined(parts: Sequence[Trial], order: Sequence[int]) -> Trial:
+    """The groups of all parts one after the other, taken in this order."""
+    index = torch.tensor(order, device=parts[0].xi.device)
+
+    def rows(tensors: list[Tensor]) -> Tensor:
+        return torch.cat(tensors).index_select(0, index)
+
+    def numbers(lists: list[list[_Number]]) -> list[_Number]:
+        flat = [number for part in lists for number in part]
+        return [flat[k] for k in order]
+
+    residuals = numbers([part.residuals for part in parts])
+    return Trial(
+        xi=rows([part.xi for part in parts]),
+        points=rows([part.points for part in parts]),
+        ambient=rows([part.ambient for part in parts]),
+        pull=rows([part.pull for part in parts]),
+        potential=rows([part.potential for part in parts]),
+        energy=numbers([part.energy for part in parts]),
+        objective=numbers([part.objective for part in parts]),
+        residual=max(whole for whole, _ in residuals),
+        mass_residual=max(massive for _, massive in residuals),
+        evaluation=None,
+        residuals=residuals,
+    )
 
 
 @final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -18,7 +19,7 @@ from jko.transport.base import (
     TransportSolution,
     normalized,
 )
-from jko.transport.certify import certify_identity
+from jko.transport.certify import certify_identity, weakest_certificate
 
 __all__ = ["Matched"]
 
@@ -65,3 +66,7 @@ class Matched(AbstractTransport):
 
     def certify(self, problem: CouplingProblem) -> CouplingCertificate:
         return certify_identity(problem, largest=_LARGEST_ASSIGNMENT)
+
+    def certify_all(self, problems: Sequence[CouplingProblem]) -> CouplingCertificate:
+        """Return the weakest certificate of steps of one measure (source, weights, tau, manifold): of its heads."""
+        return weakest_certificate(problems, largest=_LARGEST_ASSIGNMENT)

@@ -162,6 +162,31 @@ def test_heads_on_clouds_of_their_own_with_other_parts(build: Any) -> None:
         assert_close(product[h], single.hessian_product(mu, t, direction[h]), 1e-14)
 
 
+@pytest.mark.parametrize(
+    "build", [lambda a: a, lambda a: -2.0 * a, lambda a: QUADRATIC + 0.5 * a, lambda a: 0.5 * (a + 2 * QUADRATIC)]
+)
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+def test_some_heads_alone(build: Any, dtype: torch.dtype) -> None:
+    energy, t = build(attention(H=4, sign=-1, theta=[0.1, 0.2, 0.3, 0.4])), 0.25
+    own, direction = (problem(5, 3, 4, own=True, seed=seed).points.to(dtype) for seed in (0, 1))
+    w = measure(dtype=dtype).weights
+    whole = energy.evaluate_heads(own, w, t)
+    product = energy.hessian_product_heads(own, w, t, direction)
+    tolerance = 1e-14 if dtype == F64 else 1e-5
+    nested = energy.heads_alone([3, 1, 0]).heads_alone([2, 0])
+    for part, indices in ((energy.heads_alone([3, 1]), [3, 1]), (energy.heads_alone([2]), [2]), (nested, [0, 3])):
+        actual = part.evaluate_heads(own[indices], w, t)
+        for name in (*PARTS, "mobility"):
+            assert_close(getattr(actual, name), getattr(whole, name)[indices], tolerance)
+        assert_close(part.hessian_product_heads(own[indices], w, t, direction[indices]), product[indices], tolerance)
+        # On one cloud it is the mean of these heads.
+        mu = ParticleMeasure(own[0], w)
+        expected = [energy.head(h).evaluate(mu, t) for h in indices]
+        assert_close(part.evaluate(mu, t).value, torch.stack([e.value for e in expected]).mean(), tolerance)
+    with pytest.raises(InvalidInput, match="head-wise points need shape"):
+        energy.heads_alone([1, 2]).evaluate_heads(own, w, t)
+
+
 def test_the_curvature_of_a_sum_is_unknown_where_that_of_a_part_is() -> None:
     a, mu = attention(), measure()
     unknown = Quadratic(QUADRATIC.diagonal, curved=False)

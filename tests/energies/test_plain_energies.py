@@ -352,6 +352,7 @@ def test_no_heads_of_its_own(name: str) -> None:
         lambda: energy.evaluate_heads(mu.points[None], mu.weights, T),
         lambda: energy.hessian_product_heads(mu.points[None], mu.weights, T, mu.points[None]),
         lambda: energy.head(0),
+        lambda: energy.heads_alone([0, 1]),
         lambda: energy.first_variation_heads_at(mu.points[None], mu.points[None], mu.weights, T),
     ]
     for call in calls:

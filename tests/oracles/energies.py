@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -58,7 +59,7 @@ class Quadratic(AbstractEnergy):
     def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
         raise InvalidInput("no heads")
 
-    def head(self, index: int) -> AbstractEnergy:
+    def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
         raise InvalidInput("no heads")
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:

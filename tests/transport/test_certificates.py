@@ -16,6 +16,7 @@ import jko
 import jko.transport.potential as potential_module
 from jko.schemes import Step
 from jko.transport import CouplingCertificate, CouplingProblem, Matched, ground_cost, potential_test
+from jko.transport.potential import potential_tests
 from tests.schemes.problems import METRICS, SIGNS, attention, succeeded, tokens
 
 SPACES = {"sphere": jko.Sphere(), "euclidean": jko.Euclidean()}
@@ -199,6 +200,54 @@ def test_massless_particles_have_no_say() -> None:
     assert not potential_test(dataclasses.replace(quiet, potential=loud)).passed
     w = torch.tensor([0.2] * 5 + [0.0], dtype=torch.float64)
     assert potential_test(dataclasses.replace(quiet, potential=loud, weights=w)).passed
+
+
+def side_by_side(space: str, n: int, tracers: bool, dtype: torch.dtype) -> list[CouplingProblem]:
+    """Steps of one measure: short ones that pass, long ones and one that is not finite that do not."""
+    common = random_problem(9, n, space, 0.0)
+    weights = torch.arange(n, dtype=torch.float64) / math.comb(n, 2) if tracers else common.weights
+    problems = []
+    for seed, (size, loud) in enumerate(
+        ((0.0, 0.0), (1e-6, 1e-9), (1e-2, 1e-6), (0.5, 1.0), (2.0, 0.0), (0.1, math.nan))
+    ):
+        other = random_problem(seed, n, space, 0.0)
+        way = common.manifold.project_vector(common.source, size * other.source)
+        parts = {
+            "source": common.source,
+            "target": common.manifold.exp(common.source, way),
+            "weights": weights,
+            "mobility": other.mobility,
+            "potential": loud * other.potential,
+        }
+        parts = {name: part.to(dtype) for name, part in parts.items()}
+        problems.append(dataclasses.replace(common, **parts))
+    return problems
+
+
+@pytest.mark.parametrize("space", sorted(SPACES))
+@pytest.mark.parametrize("tracers", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("sizes", [(2048, 200_000, 100_000), (7, 100, 25), (2048, 1, 1)])
+def test_tests_side_by_side_are_the_tests_alone(
+    space: str, tracers: bool, dtype: torch.dtype, sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = side_by_side(space, 20, tracers, dtype)
+    alone = [potential_test(problem) for problem in problems]
+    assert {test.passed for test in alone} == {True, False}
+    singles = [Matched().certify(problem) for problem in problems[:-1]]
+    for name, size in zip(("_ROWS", "_CPU_ENTRIES", "_PARTICLES"), sizes, strict=True):
+        monkeypatch.setattr(potential_module, name, size)
+    together = potential_tests(problems)
+    assert [test.passed for test in together] == [test.passed for test in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.largest_gain == pytest.approx(other.largest_gain, rel=1e-12, abs=1e-15)
+    weakest = Matched().certify_all(problems[:-1])
+    assert weakest.global_on_support is False
+    assert weakest.optimal is all(single.optimal for single in singles)
+    assert weakest.largest_gain == pytest.approx(max(single.largest_gain for single in singles), rel=1e-12)
+    assert weakest.excess == pytest.approx(max(single.excess for single in singles), rel=1e-12)
+    one, same = (dataclasses.astuple(c) for c in (Matched().certify_all(problems[:1]), singles[0]))
+    assert one == same
 
 
 @pytest.mark.parametrize("name", ["target", "source", "potential", "mobility"])

@@ -37,7 +37,7 @@ class FinishedStep:
     problem: StepProblem
     origin: Trial
     trial: Trial
-    solve: Callable[[float], tuple[Trial, int] | None]
+    solve: Callable[[float], tuple[Trial, float] | None]
 
     @property
     def shares(self) -> Tensor:
@@ -79,7 +79,7 @@ class CheckResult:
 
     passed: bool | None
     columns: Mapping[str, float]
-    passes: int
+    passes: float
     detail: str = ""
 
 

@@ -53,7 +53,7 @@ class DeGiorgi(AbstractCheck):
         )
         scale = max(abs(value) for value in (*step.trial.objective, *step.origin.objective))
         ends = float(change @ shares)
-        integral, passes, error, tolerance = math.inf, 0, math.inf, 0.0
+        integral, passes, error, tolerance = math.inf, 0.0, math.inf, 0.0
         for nodes in (self.nodes,) if self.nodes else _RULES:
             found = _integral(step, nodes)
             if found is None:
@@ -72,10 +72,10 @@ class DeGiorgi(AbstractCheck):
         return CheckResult(passed if settled else None, {"de_giorgi_defect": defect}, passes, detail)
 
 
-def _integral(step: FinishedStep, nodes: int) -> tuple[float, int] | None:
+def _integral(step: FinishedStep, nodes: int) -> tuple[float, float] | None:
     """Gauss-Legendre sum of W^2(u_s, y) / (2 s^2) over (0, tau), and the passes spent on it."""
     abscissas, factors = np.polynomial.legendre.leggauss(nodes)
-    total, passes, tau = 0.0, 0, step.problem.tau
+    total, passes, tau = 0.0, 0.0, step.problem.tau
     for abscissa, factor in zip(abscissas, factors, strict=True):
         s = tau * (1 + float(abscissa)) / 2
         found = step.solve(s)

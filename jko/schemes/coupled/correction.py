@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Never, final
 
@@ -82,7 +83,7 @@ class TransportCorrection(AbstractEnergy):
     def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
         return self._refuse()
 
-    def head(self, index: int) -> AbstractEnergy:
+    def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
         return self._refuse()
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:

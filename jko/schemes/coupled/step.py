@@ -57,7 +57,7 @@ class CoupledOutcome:
     xi: Tensor
     squared_distance: float
     residual: float
-    passes: int
+    passes: float
     rounds: int
     marginal_error: float
     coupling: Coupling | None
@@ -89,7 +89,7 @@ class CoupledStep:
     transport: AbstractTransport
     tau: float
     rtol: float
-    minimize: Callable[[StepProblem, Trial, Tensor | None], tuple[Minimization, int]]
+    minimize: Callable[[StepProblem, Trial, Tensor | None], tuple[Minimization, float]]
 
     def solve(self, guess: ParticleMeasure | None) -> CoupledOutcome:
         """Take the step, on the support size of the guess where there is one."""
@@ -182,7 +182,7 @@ class CoupledStep:
 
     def _minimized(
         self, term: AbstractTerm, base: ChartBase, start: ParticleMeasure | None, rtol: float
-    ) -> tuple[Minimization, int]:
+    ) -> tuple[Minimization, float]:
         """Minimize the objective with T = term in the chart at `base`."""
         flow, y = self.flow, self.fields.measure
         measure = y if start is None else start
@@ -315,6 +315,6 @@ class CoupledStep:
 class _Work:
     """What a step has cost so far: passes over the pairs, couplings; and the error of the last transport."""
 
-    passes: int = 0
+    passes: float = 0.0
     rounds: int = 0
     marginal_error: float = 0.0

@@ -55,14 +55,14 @@ class Minimization:
     Attributes:
         status: SUCCESS only for a trial that meets the tolerance, descends, and stays short of the cut locus.
         trial: the best trial found.
-        passes: passes over the pairs that it took, the one at xi = 0 not counted.
+        passes: passes over the pairs that it took, the one at xi = 0 not counted; a pass over k of H heads is k / H.
         detail: particulars of a failure.
         secants: what the next step's minimization may reuse; None where there is nothing.
     """
 
     status: Status
     trial: Trial
-    passes: int
+    passes: float
     detail: str = ""
     secants: Secants | None = None
 

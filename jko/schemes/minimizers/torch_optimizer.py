@@ -124,7 +124,7 @@ def _probe(factory: Callable[..., torch.optim.Optimizer], options: dict[str, Any
         raise InvalidInput(f"the optimizer refuses its options {options!r}: {error}") from error
 
 
-def _judged(problem: StepProblem, origin: Trial, best: Trial, passes: int) -> tuple[Status, Trial, int, str]:
+def _judged(problem: StepProblem, origin: Trial, best: Trial, passes: int) -> tuple[Status, Trial, float, str]:
     status, detail = judge(problem, origin, best)
     return status, best, passes, detail
 

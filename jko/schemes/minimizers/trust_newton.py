@@ -77,7 +77,7 @@ class TrustNewton(AbstractMinimizer):
 
         Passes count in passes of all heads together. A head starts from the guess where that is near a solution.
         """
-        heads, spent, parts = origin.xi.shape[0], 0, []
+        heads, spent, parts = origin.xi.shape[0], 0.0, []
         for h in range(heads):
             part = problem.head(h)
             start = part.evaluate(torch.zeros_like(origin.xi[h : h + 1]))
@@ -94,7 +94,7 @@ class TrustNewton(AbstractMinimizer):
             parts.append(found.trial.xi)
         trial = problem.evaluate(torch.cat(parts))
         status, detail = judge(problem, origin, trial)
-        return Minimization(status, trial, 1 + math.ceil(spent / heads), detail)
+        return Minimization(status, trial, 1 + spent / heads, detail)
 
 
 class _OutOfPassesError(Exception):

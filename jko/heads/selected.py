@@ -1,4 +1,4 @@
-"""One head of a path as a path of its own."""
+"""Some heads of a path as a path of their own."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import final
 from jko.heads.base import AbstractHeads
 from jko.typing import Float, Tensor
 
-__all__ = ["SingleHead"]
+__all__ = ["SelectedHeads"]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class SingleHead(AbstractHeads):
-    """Head number `index` of a path; its weight is 1."""
+class SelectedHeads(AbstractHeads):
+    """The heads of a path with these numbers, in this order; their weights are equal."""
 
     path: AbstractHeads
-    index: int
+    indices: tuple[int, ...]
 
     def at(self, t: float) -> Float[Tensor, "*batch h d d"]:
-        return self.path.at(t)[..., self.index : self.index + 1, :, :]
+        return self.path.at(t)[..., list(self.indices), :, :]
 
     @property
     def head_weights(self) -> Tensor | None:
