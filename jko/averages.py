@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from jko.checks import check_tensors
 from jko.errors import InvalidInput
 
 __all__ = ["harmonic_mean", "head_average", "mass_average", "normalized_average"]
@@ -16,10 +17,11 @@ def head_average(values: Tensor, head_weights: Tensor | None = None, *, axis: in
     A head of weight 0 is left out, whatever its values.
 
     Raises:
-        InvalidInput: when `head_weights` does not have one entry per head.
+        InvalidInput: when `head_weights` is no tensor with one entry per head.
     """
     if head_weights is None:
         return values.mean(axis)
+    check_tensors(head_weights=head_weights)
     if head_weights.shape != values.shape[axis : axis + 1 or None]:
         raise InvalidInput(
             f"head_weights have shape {tuple(head_weights.shape)}, but there are {values.shape[axis]} heads"

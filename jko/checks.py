@@ -17,9 +17,11 @@ __all__ = [
     "check_finite",
     "check_finite_number",
     "check_integer",
+    "check_kind",
     "check_positive",
     "check_sign",
     "check_simplex",
+    "check_tensors",
     "first_bad_index",
     "simplex_tolerance",
 ]
@@ -120,6 +122,23 @@ def check_finite_number(value: Any, name: str) -> float:
     if not math.isfinite(number):
         raise InvalidInput(f"{name} must be finite, got {value!r}")
     return number
+
+
+def check_kind(value: Any, kind: type, name: str, *, example: str = "") -> None:
+    """Refuse what is no instance of a class, with a hint where the class itself was given; `example` shows one."""
+    if isinstance(value, kind):
+        return
+    such = f" such as {example}" if example else ""
+    hint = f"; write {value.__name__}()" if isinstance(value, type) else ""
+    got = type(value).__name__ if isinstance(value, Tensor | np.ndarray) else repr(value)
+    raise InvalidInput(f"{name} must be an instance of {kind.__name__}{such}, got {got}{hint}")
+
+
+def check_tensors(**values: Any) -> None:
+    """Refuse arguments that are no tensors, by their names."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise InvalidInput(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor")
 
 
 def _number(value: Any, name: str) -> float:

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from jko.checks import as_float_tensor, check_finite_number, check_integer, check_positive, check_sign
+from jko.checks import (
+    as_float_tensor,
+    check_finite_number,
+    check_integer,
+    check_kind,
+    check_positive,
+    check_sign,
+    check_tensors,
+)
 from jko.errors import InvalidInput
 
 
@@ -60,3 +68,22 @@ def test_lists_do_not_pass_through_the_default_precision() -> None:
     assert as_float_tensor(0.1, "x").shape == ()
     assert as_float_tensor([torch.tensor([1.0, 2.0])], "x").shape == (1, 2)
     assert as_float_tensor(0.1, "x", dtype=torch.float32).dtype == torch.float32
+
+
+def test_what_is_of_another_kind_is_refused() -> None:
+    check_kind(True, int, "x")
+    with pytest.raises(InvalidInput, match=r"^x must be an instance of int, got '3'$"):
+        check_kind("3", int, "x")
+    with pytest.raises(
+        InvalidInput, match=r"must be an instance of dict such as \{\}, got <class .*; write dict\(\)$"
+    ):
+        check_kind(dict, dict, "x", example="{}")
+    with pytest.raises(InvalidInput, match=r"^x must be an instance of int, got Tensor$"):
+        check_kind(torch.ones(3, 3), int, "x")
+
+
+def test_tensors_are_told_from_arrays() -> None:
+    check_tensors(x=torch.ones(2), y=torch.nn.Parameter(torch.ones(2)))
+    for value in ([1.0], np.ones(2), None):
+        with pytest.raises(InvalidInput, match=r"^y must be a torch\.Tensor, got"):
+            check_tensors(x=torch.ones(2), y=value)

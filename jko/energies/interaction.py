@@ -14,7 +14,7 @@ from jko.energies.plain import AbstractPlainEnergy, check_direction, for_each, s
 from jko.errors import InvalidInput
 from jko.kernels import AbstractKernel
 from jko.measure import ParticleMeasure
-from jko.reductions import AbstractPairs, AbstractReduction, Auto, pairs_by
+from jko.reductions import AbstractPairs, AbstractReduction, pairs_by, reduction_or_auto
 
 __all__ = ["InteractionEnergy"]
 
@@ -40,9 +40,7 @@ class InteractionEnergy(AbstractPlainEnergy):
         if not isinstance(kernel, AbstractKernel):
             hint = "; wrap a function W(x, y) in FunctionKernel" if callable(kernel) else ""
             raise InvalidInput(f"kernel must be an instance such as GaussianKernel(1.0), got {kernel!r}{hint}")
-        reduction = Auto() if reduction is None else reduction
-        if not isinstance(reduction, AbstractReduction):
-            raise InvalidInput(f"reduction must be an instance such as Auto() or Blocked(), got {reduction!r}")
+        reduction = reduction_or_auto(reduction)
         pairs_by(reduction, kernel)
         object.__setattr__(self, "kernel", kernel)
         object.__setattr__(self, "reduction", reduction)

@@ -14,7 +14,7 @@ from jko.errors import InvalidInput
 from jko.flows.fields import AbstractField
 from jko.heads import AbstractHeads
 from jko.measure import ParticleMeasure
-from jko.reductions import AbstractReduction, Auto
+from jko.reductions import AbstractReduction, reduction_or_auto
 
 __all__ = ["AttentionField"]
 
@@ -59,13 +59,10 @@ class AttentionField(AbstractField):
                 )
         if values is not None:
             _check_values(heads, values)
-        reduction = Auto() if reduction is None else reduction
-        if not isinstance(reduction, AbstractReduction):
-            raise InvalidInput(f"reduction must be an instance such as Auto() or Blocked(), got {reduction!r}")
         object.__setattr__(self, "heads", heads)
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "sign", check_sign(sign))
-        object.__setattr__(self, "reduction", reduction)
+        object.__setattr__(self, "reduction", reduction_or_auto(reduction))
 
     @property
     def moves(self) -> bool:

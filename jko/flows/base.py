@@ -9,11 +9,12 @@ from typing import final
 
 from torch import Tensor
 
+from jko.checks import check_kind
 from jko.energies import Evaluation
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
 
-__all__ = ["AbstractFlow", "FlowState"]
+__all__ = ["AbstractFlow", "FlowState", "check_measure"]
 
 
 @final
@@ -79,3 +80,9 @@ class AbstractFlow(ABC):
     @abstractmethod
     def explain_non_finite(self, measure: ParticleMeasure, t: float) -> str:
         """Say why values at (u, t) are inf or NaN, with the largest exponent where there is one."""
+
+
+def check_measure(measure: ParticleMeasure, manifold: AbstractManifold) -> None:
+    """Refuse what is no measure, and measures off the manifold."""
+    check_kind(measure, ParticleMeasure, "measure", example="ParticleMeasure(points)")
+    manifold.check(measure.points)

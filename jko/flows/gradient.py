@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from jko.averages import mass_average
+from jko.checks import check_kind
 from jko.energies import AbstractEnergy, AttentionEnergy, Evaluation
 from jko.errors import InvalidInput
-from jko.flows.base import AbstractFlow, FlowState
+from jko.flows.base import AbstractFlow, FlowState, check_measure
 from jko.flows.overflow import explain_overflow
 from jko.manifolds import AbstractManifold, Sphere
 from jko.measure import ParticleMeasure
@@ -54,9 +55,7 @@ class GradientFlow(AbstractFlow):
             (metric, AbstractMetric, "metric"),
             (manifold, AbstractManifold, "manifold"),
         ):
-            if not isinstance(value, kind):
-                hint = f"; write {value.__name__}()" if isinstance(value, type) else ""
-                raise InvalidInput(f"{name} must be an instance of {kind.__name__}, got {value!r}{hint}")
+            check_kind(value, kind, name)
         metric.check(energy)
         object.__setattr__(self, "energy", energy)
         object.__setattr__(self, "metric", metric)
@@ -88,13 +87,13 @@ class GradientFlow(AbstractFlow):
         return Fields.of(evaluation, measure, self.space, t)
 
     def velocity(self, measure: ParticleMeasure, t: float) -> Tensor:
-        self.space.check(measure.points)
+        check_measure(measure, self.space)
         with torch.no_grad():
             return self.metric.velocity(self.fields(measure, t))
 
     def slope(self, measure: ParticleMeasure, t: float) -> Tensor:
         """Return the metric slope of sE at (u, t), shape (*batch,), float64."""
-        self.space.check(measure.points)
+        check_measure(measure, self.space)
         with torch.no_grad():
             return self.metric.squared_slope(self.fields(measure, t)).sqrt()
 

@@ -8,8 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.errors import InvalidInput
-from jko.flows.base import AbstractFlow, FlowState
+from jko.checks import check_kind
+from jko.flows.base import AbstractFlow, FlowState, check_measure
 from jko.flows.fields import AbstractField
 from jko.flows.overflow import explain_overflow
 from jko.manifolds import AbstractManifold, Sphere
@@ -37,9 +37,7 @@ class VelocityFlow(AbstractFlow):
     def __init__(self, field: AbstractField, manifold: AbstractManifold | None = None) -> None:
         manifold = Sphere() if manifold is None else manifold
         for value, kind, name in ((field, AbstractField, "field"), (manifold, AbstractManifold, "manifold")):
-            if not isinstance(value, kind):
-                hint = f"; write {value.__name__}()" if isinstance(value, type) else ""
-                raise InvalidInput(f"{name} must be an instance of {kind.__name__}, got {value!r}{hint}")
+            check_kind(value, kind, name)
         object.__setattr__(self, "field", field)
         object.__setattr__(self, "space", manifold)
 
@@ -59,7 +57,7 @@ class VelocityFlow(AbstractFlow):
         self.field.check_times(t0, t1)
 
     def velocity(self, measure: ParticleMeasure, t: float) -> Tensor:
-        self.space.check(measure.points)
+        check_measure(measure, self.space)
         with torch.no_grad():
             return self.state(measure, t).velocity
 

@@ -1,6 +1,6 @@
 """Sums over pairs and heads."""
 
-from jko.reductions.auto import Auto
+from jko.reductions.auto import Auto, reduction_or_auto
 from jko.reductions.base import AbstractReduction, PairSums
 from jko.reductions.blocked import Blocked
 from jko.reductions.keops import KeOps
@@ -17,4 +17,5 @@ __all__ = [
     "PairSums",
     "keops_available",
     "pairs_by",
+    "reduction_or_auto",
 ]

@@ -9,13 +9,14 @@ from typing import TypeVar, final
 
 from torch import Tensor
 
+from jko.checks import check_kind
 from jko.errors import MissingDependency
 from jko.reductions.base import AbstractReduction, PairSums
 from jko.reductions.blocked import Blocked
 from jko.reductions.keops import KeOps
 from jko.reductions.keops_probe import keops_available
 
-__all__ = ["Auto"]
+__all__ = ["Auto", "reduction_or_auto"]
 
 _LOG = logging.getLogger("jko")
 # Below this a whole tile fits the GPU anyway, and KeOps would only add its compilation.
@@ -73,6 +74,17 @@ class Auto(AbstractReduction):
                 return result
         self._used[self._blocked.name] = None
         return call(self._blocked)
+
+
+def reduction_or_auto(reduction: AbstractReduction | None) -> AbstractReduction:
+    """Return a reduction that was asked for, `Auto()` for None.
+
+    Raises:
+        InvalidInput: for anything else.
+    """
+    reduction = Auto() if reduction is None else reduction
+    check_kind(reduction, AbstractReduction, "reduction", example="Auto() or Blocked()")
+    return reduction
 
 
 def _suits_keops(points: Tensor) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from jko.averages import head_average
+from jko.checks import check_tensors
 from jko.errors import InvalidInput
 
 __all__ = ["EquivalenceConstants", "equivalence_constants"]
@@ -42,12 +43,15 @@ def equivalence_constants(D: Tensor, head_weights: Tensor | None = None) -> Equi
     Raises:
         InvalidInput: when the shapes do not fit together.
     """
+    check_tensors(D=D)
     if D.ndim < 3 or D.shape[-1] != D.shape[-2]:
         raise InvalidInput(f"D must have shape (*batch, H, d, d), got {tuple(D.shape)}")
     norms: Tensor = torch.linalg.matrix_norm(D, ord=2)
-    if head_weights is not None and head_weights.shape == norms.shape[-1:]:
-        active = head_weights != 0
-        norms, head_weights = norms[..., active], head_weights[active]
+    if head_weights is not None:
+        check_tensors(head_weights=head_weights)
+        if head_weights.shape == norms.shape[-1:]:
+            active = head_weights != 0
+            norms, head_weights = norms[..., active], head_weights[active]
     # The largest exponent comes out of each average: e^{|D|} may overflow where its root does not.
     largest, smallest = norms.amax(-1), norms.amin(-1)
     steep = head_average((norms - largest[..., None]).exp(), head_weights, axis=-1)

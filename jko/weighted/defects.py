@@ -8,6 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from jko.checks import check_tensors
 from jko.errors import InvalidInput
 
 __all__ = ["ValueDefect", "symmetry_defect", "value_defect"]
@@ -60,5 +61,6 @@ def value_defect(V: Tensor, D: Tensor) -> ValueDefect:
 
 
 def _check_matrices(matrices: Tensor, name: str) -> None:
+    check_tensors(**{name: matrices})
     if matrices.ndim < 3 or matrices.shape[-1] != matrices.shape[-2]:
         raise InvalidInput(f"{name} must have shape (*batch, H, d, d), got {tuple(matrices.shape)}")

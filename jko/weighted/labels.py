@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from jko.averages import harmonic_mean
 from jko.manifolds import AbstractManifold
 from jko.numerics import row_sum
-from jko.weighted.mobility import effective_mobility, head_mobility
+from jko.weighted.mobility import head_mobility
 
 __all__ = ["best_labels", "interchangeable", "midpoint_cost"]
 
@@ -63,5 +64,5 @@ def midpoint_cost(
     antipodal = row_sum(sums.square()) <= 1e-24 if np.isfinite(manifold.injectivity_radius) else squared < 0
     y = manifold.project_point(torch.where(antipodal[..., None], 2 * start[:, None], sums) / 2)
     mass = head_mobility(middle, D, weights, at=y.flatten(0, 1))
-    b = effective_mobility(mass, head_weights).reshape(squared.shape)
+    b = harmonic_mean(mass, head_weights).reshape(squared.shape)
     return torch.where(antipodal, torch.inf, weights[:, None] * b * squared)

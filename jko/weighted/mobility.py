@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from jko.averages import harmonic_mean
+from jko.checks import check_tensors
 from jko.errors import InvalidInput
 from jko.reductions import Auto
 
@@ -27,6 +28,7 @@ def head_mobility(points: Tensor, D: Tensor, weights: Tensor | None = None, *, a
     Raises:
         InvalidInput: when the shapes do not fit together.
     """
+    check_tensors(points=points, D=D)
     if points.ndim < 2:
         raise InvalidInput(f"points must have shape (*batch, n, d), got {tuple(points.shape)}")
     if D.ndim < 3 or D.shape[-2:] != (points.shape[-1],) * 2:
@@ -34,8 +36,10 @@ def head_mobility(points: Tensor, D: Tensor, weights: Tensor | None = None, *, a
             f"D has shape {tuple(D.shape)}; for points of shape {tuple(points.shape)} it must be "
             f"(*batch, H, {points.shape[-1]}, {points.shape[-1]})"
         )
-    if at is not None and (at.ndim < 2 or at.shape[-1] != points.shape[-1]):
-        raise InvalidInput(f"at must have shape (*batch, m, {points.shape[-1]}), got {tuple(at.shape)}")
+    if at is not None:
+        check_tensors(at=at)
+        if at.ndim < 2 or at.shape[-1] != points.shape[-1]:
+            raise InvalidInput(f"at must have shape (*batch, m, {points.shape[-1]}), got {tuple(at.shape)}")
     w = particle_weights(points[..., 0], weights)
     leading = (points.shape[:-2], D.shape[:-3], w.shape[:-1], at.shape[:-2] if at is not None else ())
     batch = torch.broadcast_shapes(*leading)
@@ -49,6 +53,7 @@ def head_mobility(points: Tensor, D: Tensor, weights: Tensor | None = None, *, a
 
 def effective_mobility(mobility: Tensor, head_weights: Tensor | None = None) -> Tensor:
     """Return b(x) = 1 / mean_h(1 / m_h(x)), eq. (36): the harmonic mean over heads, shape (*batch, n)."""
+    check_tensors(mobility=mobility)
     return harmonic_mean(mobility, head_weights)
 
 
@@ -57,6 +62,7 @@ def particle_weights(values: Tensor, weights: Tensor | None) -> Tensor:
     n = values.shape[-1]
     if weights is None:
         return torch.full((n,), 1.0 / n, dtype=values.dtype, device=values.device)
+    check_tensors(weights=weights)
     if weights.shape[-1:] != (n,):
         raise InvalidInput(f"weights have shape {tuple(weights.shape)}, but there are {n} particles")
     return weights.to(values)

@@ -9,9 +9,9 @@ from typing import final
 import torch
 from torch import Tensor
 
+from jko.averages import harmonic_mean
 from jko.manifolds import AbstractManifold
 from jko.numerics import row_sum
-from jko.weighted.mobility import effective_mobility
 
 __all__ = ["PathEnergy", "PathValue"]
 
@@ -95,7 +95,7 @@ class PathEnergy:
         mass = kernel @ w
         # One head that overflows would leave b finite and its derivative NaN: all or nothing.
         mass = torch.where(((mass > 1 / _LARGEST) & (mass < _LARGEST)).all(), mass, torch.inf)
-        b = effective_mobility(mass, self.head_weights)
+        b = harmonic_mean(mass, self.head_weights)
         # db = mean_h((b / m_h)^2 dm_h), and m_h depends on y_i as its argument and as an atom of the measure.
         factor = theta * (b[:, None] / mass).square() * (speed * w * squared)[:, None]
         pull = factor[..., None] * ((kernel @ (w[:, None] * y)) @ D.mT)

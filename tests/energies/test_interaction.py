@@ -54,7 +54,7 @@ def test_refusals() -> None:
         InteractionEnergy(lambda x, y: x)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"kernel must be an instance such as GaussianKernel"):
         InteractionEnergy("Gaussian")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match=r"reduction must be an instance such as Auto"):
+    with pytest.raises(InvalidInput, match=r"reduction must be an instance of AbstractReduction such as Auto"):
         InteractionEnergy(GaussianKernel(1.0), Blocked)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="knows the exponentials of attention only"):
         InteractionEnergy(GaussianKernel(1.0), Counted(Blocked(), []))

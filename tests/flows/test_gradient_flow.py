@@ -488,6 +488,11 @@ def test_points_must_lie_on_the_manifold(name: str) -> None:
         with pytest.raises(InvalidInput, match=r"points\[1\] has norm 1\.1"):
             call(measure, 0.0)
     flow(torch.eye(3)[None], name, manifold=Euclidean()).velocity(measure, 0.0)
+    for call in (f.velocity, f.slope):
+        with pytest.raises(
+            InvalidInput, match=r"measure must be an instance of ParticleMeasure .*, got Tensor$"
+        ):
+            call(measure.points, 0.0)  # type: ignore[arg-type]
 
 
 def test_dimensions_must_agree() -> None:

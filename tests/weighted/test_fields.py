@@ -383,3 +383,32 @@ def test_every_public_function_is_tested() -> None:
         "upper_gradient",
         "weighted_gradient",
     }
+
+
+A = [[[1.0, 0.0], [0.0, 1.0]]]
+VECTORS, ONES = torch.ones(1, 2, 2, dtype=torch.float64), torch.ones(1, 2, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: weighted.head_mobility(A[0], VECTORS), "points"),
+        (lambda: weighted.head_mobility(VECTORS[0], A), "D"),
+        (lambda: weighted.head_mobility(VECTORS[0], VECTORS, [0.5, 0.5]), "weights"),
+        (lambda: weighted.head_mobility(VECTORS[0], VECTORS, at=A[0]), "at"),
+        (lambda: weighted.effective_mobility(A[0]), "mobility"),
+        (lambda: weighted.effective_mobility(ONES, [1.0]), "head_weights"),
+        (lambda: weighted.horizontal_lift(A[0], ONES), "velocity"),
+        (lambda: weighted.weighted_gradient(A, ONES), "head_gradient"),
+        (lambda: weighted.upper_gradient(VECTORS, [[1.0, 1.0]]), "mobility"),
+        (lambda: weighted.metric_speed(VECTORS[0], ONES, [0.5, 0.5]), "weights"),
+        (lambda: weighted.covariance_defect(np.array(A), ONES), "head_gradient"),
+        (lambda: weighted.equivalence_constants(A), "D"),
+        (lambda: weighted.equivalence_constants(VECTORS, [1.0]), "head_weights"),
+        (lambda: weighted.symmetry_defect(A), "D"),
+        (lambda: weighted.value_defect(A, VECTORS), "V"),
+    ],
+)
+def test_arrays_and_lists_are_refused(call: Callable[[], object], name: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"^{name} must be a torch.Tensor, got (list|ndarray); use torch.as_tensor"):
+        call()
