@@ -15,6 +15,8 @@ __all__ = ["AbstractProgress", "RichProgress"]
 class AbstractProgress(ABC):
     """Told by the driver how far a run is. Any subclass will do: a bar, a log, a notebook widget."""
 
+    __slots__ = ()
+
     @abstractmethod
     def start(self, total: int, title: str) -> None:
         """A run of `total` steps begins."""

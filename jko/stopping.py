@@ -34,6 +34,8 @@ class Progressed:
 class AbstractStop(ABC):
     """Asked after every step whether the run should end. A plain function of `Progressed` serves as well."""
 
+    __slots__ = ()
+
     @abstractmethod
     def __call__(self, progressed: Progressed) -> bool:
         """Return whether to stop here."""

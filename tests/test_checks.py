@@ -74,9 +74,7 @@ def test_what_is_of_another_kind_is_refused() -> None:
     check_kind(True, int, "x")
     with pytest.raises(InvalidInput, match=r"^x must be an instance of int, got '3'$"):
         check_kind("3", int, "x")
-    with pytest.raises(
-        InvalidInput, match=r"must be an instance of dict such as \{\}, got <class .*; write dict\(\)$"
-    ):
+    with pytest.raises(InvalidInput, match=r"must be an instance of dict such as \{\}, got <class .*; write dict\(\)$"):
         check_kind(dict, dict, "x", example="{}")
     with pytest.raises(InvalidInput, match=r"^x must be an instance of int, got Tensor$"):
         check_kind(torch.ones(3, 3), int, "x")

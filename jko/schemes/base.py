@@ -99,6 +99,8 @@ class StepState:
 class AbstractScheme(ABC):
     """A time-discrete scheme. The driver calls `start` once and `step` for every interval."""
 
+    __slots__ = ()
+
     @property
     @abstractmethod
     def tau(self) -> float:
@@ -145,6 +147,8 @@ class AbstractScheme(ABC):
 
 class AbstractGridScheme(AbstractScheme):
     """A scheme that cannot take every time grid; the driver asks it about the whole grid before any work."""
+
+    __slots__ = ()
 
     @abstractmethod
     def check_times(self, flow: AbstractFlow, times: Sequence[float]) -> None:

@@ -86,10 +86,9 @@ class ExplicitEuler(AbstractGridScheme):
             old = state.flow_state
             shift = tau * old.velocity
             slope2 = old.columns.get("slope2")
-            # A tangent step never shortens a vector, so only non-finite input keeps the projection from being one.
-            ambient = fits(measure.points + shift)
             move = Move(
-                points=None if ambient is None else flow.manifold.project_point(ambient),
+                # A tangent step never shortens a vector: only values that are not finite have no projection.
+                points=fits(flow.manifold.retract(measure.points, shift)),
                 displacement=shift,
                 passes=0,
                 squared_distance=None if slope2 is None else tau**2 * slope2,

@@ -72,13 +72,13 @@ def _move(flow: AbstractFlow, measure: ParticleMeasure, t: float, tau: float, ol
     stages = [old]
     for fraction in (0.5, 0.5, 1.0):
         shift = fraction * tau * stages[-1].velocity
-        points = _moved(flow, measure, shift)
+        points = fits(flow.manifold.retract(measure.points, shift))
         if points is None:
             return Move(None, shift, len(stages) - 1, None)
         stages.append(flow.state(measure.moved(points), t + fraction * tau))
     mean = sum(weight * stage.velocity for weight, stage in zip(_WEIGHTS, stages, strict=True))
     assert isinstance(mean, Tensor)
-    points = _moved(flow, measure, tau * mean)
+    points = fits(flow.manifold.retract(measure.points, tau * mean))
     if points is None:
         return Move(None, tau * mean, 3, None)
     cost = None
@@ -93,8 +93,3 @@ def _displacement(flow: AbstractFlow, measure: ParticleMeasure, points: Tensor, 
         return flow.manifold.log(measure.points, points)
     except InvalidInput:
         return shift
-
-
-def _moved(flow: AbstractFlow, measure: ParticleMeasure, shift: Tensor) -> Tensor | None:
-    ambient = fits(measure.points + shift)
-    return None if ambient is None else flow.manifold.project_point(ambient)

@@ -56,3 +56,8 @@ def test_a_flow_that_overflows_keeps_the_old_measure() -> None:
     assert step.info.trial is not None
     assert "largest exponent" in step.info.detail
     assert math.isfinite(step.info.largest_displacement)
+
+
+@pytest.mark.parametrize("scheme", [jko.ExplicitEuler(0.1), jko.ExponentialEuler(0.1), jko.RK4(0.1), jko.JKO(0.1)])
+def test_schemes_hold_nothing_but_their_fields(scheme: object) -> None:
+    assert not hasattr(scheme, "__dict__")

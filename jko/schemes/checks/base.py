@@ -86,6 +86,8 @@ class CheckResult:
 class AbstractCheck(ABC):
     """A statement about a finished step that costs further passes, so it is made on request: `JKO(checks=...)`."""
 
+    __slots__ = ()
+
     @property
     @abstractmethod
     def name(self) -> str:
