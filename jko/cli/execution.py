@@ -20,15 +20,16 @@ from jko.flows import GradientFlow
 from jko.manifolds import AbstractManifold, Euclidean, Sphere
 from jko.measure import ParticleMeasure
 from jko.progress import AbstractProgress
+from jko.runs import compare_config
 from jko.schemes import JKO, AbstractScheme, Anderson, ExplicitEuler
 from jko.signals import uninterrupted
 from jko.solution import Solution
 from jko.status import Status
 from jko.storage import read_json, write_bytes, write_json
 
-__all__ = ["FREE", "PreparedRun", "draw", "exit_status", "manifold_of", "report"]
+__all__ = ["PreparedRun", "compare_with", "draw", "exit_status", "manifold_of", "report"]
 
-FREE = ("solve.t1", "solve.max_steps", "solve.checkpoint_every", "solve.checkpoint_seconds")
+_FREE = ("solve.t1", "solve.max_steps", "solve.checkpoint_every", "solve.checkpoint_seconds")
 """Entries of a configuration that may differ when a run is continued."""
 
 
@@ -128,6 +129,16 @@ class PreparedRun:
         with uninterrupted():
             write_json(folder / "summary.json", {**solution.summary(), **means})
         return solution
+
+
+def compare_with(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Compare the configuration that a run was begun with to that which wants to continue it.
+
+    Raises:
+        ResumeMismatch: naming what differs; the scheme first, since the default of the heads' dt is its tau.
+    """
+    compare_config({"scheme": old.get("scheme", {})}, {"scheme": new["scheme"]})
+    compare_config(old, new, _FREE)
 
 
 def draw(solution: Solution, folder: Path, prefix: str = "") -> list[str]:

@@ -37,9 +37,12 @@ def resume(
     The result is that of an unbroken run, bit for bit, with the same number of threads. Anything but a later t1 is
     refused.
     """
+    from jko.checks import check_integer
     from jko.cli import screen
     from jko.cli.execution import PreparedRun, draw, exit_status, report
 
+    if max_steps is not None:
+        check_integer(max_steps, "max_steps", least=0)
     prepared = PreparedRun.of(_config(folder, config, t1))
     with screen.logging_to_stderr(verbose):
         solution = prepared.resume(folder, screen.make_progress(quiet), max_steps)
@@ -52,10 +55,10 @@ def resume(
 def _config(folder: Path, given: Path | None, t1: float | None) -> RunConfig:
     """The configuration that the run was begun with, with another t1; refuse what differs in config.toml."""
     from jko.cli import problem
-    from jko.cli.execution import FREE
+    from jko.cli.execution import compare_with
     from jko.config import RunConfig, check_config, merge, read_toml
     from jko.errors import RunFolderError
-    from jko.runs import RunFolder, compare_config
+    from jko.runs import RunFolder
 
     stored: dict[str, Any] = RunFolder(folder).read()["config"]
     if "scheme" not in stored:
@@ -65,7 +68,7 @@ def _config(folder: Path, given: Path | None, t1: float | None) -> RunConfig:
     if given is not None or path.exists():
         new = check_config(RunConfig, read_toml(path), str(path))
         data = problem.anchored(problem.resolved(new, new.scheme.tau)).model_dump(exclude_none=True)
-        compare_config(stored, data, FREE)
+        compare_with(stored, data)
     if t1 is not None:
         data = merge(data, {"solve": {"t1": t1}})
     return check_config(RunConfig, data, str(folder))

@@ -21,11 +21,11 @@ import torch
 from jko.checks import check_integer
 from jko.cli import problem
 from jko.cli.combinations import SweepRun, expand
-from jko.cli.execution import FREE, PreparedRun
+from jko.cli.execution import PreparedRun, compare_with
 from jko.cli.folder import Folder
 from jko.config import RunConfig, SweepConfig, check_config, read_toml
 from jko.errors import InvalidInput, JKOError, ResumeMismatch, RunFolderError
-from jko.runs import CHUNKED, RunFolder, compare_config, read_run
+from jko.runs import CHUNKED, RunFolder, read_run
 from jko.signals import uninterrupted
 from jko.status import Status
 from jko.storage import read_json, write_bytes, write_json
@@ -173,7 +173,7 @@ def _claimed(path: Path, config: SweepConfig, runs: list[SweepRun], source: str)
             raise InvalidInput(f"{where}: {error}") from None
         if _begun(folder):
             told = RunFolder(folder).read()
-            compare_config(told["config"], problem.anchored(resolved).model_dump(exclude_none=True), FREE)
+            compare_with(told["config"], problem.anchored(resolved).model_dump(exclude_none=True))
             if told["t1"] > run.config.solve.t1 * (1 + 1e-9):
                 raise ResumeMismatch(
                     f"{folder} holds a run to t1 = {told['t1']!r}, and t1 is {run.config.solve.t1!r} now; a run can be "

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
+from torch import Tensor
+
 from jko.checks import check_finite_number, check_integer, check_positive
 from jko.errors import InvalidInput
 
@@ -23,7 +26,8 @@ class Save:
 
     Args:
         every: keep the initial cloud and every `every`-th step.
-        times: keep instead the clouds at these times; between two steps, the cloud of the later one.
+        times: keep instead the clouds at these times, a list or an array of shape (S,); between two steps, the cloud of
+            the later one.
         clouds: False keeps none but the last: the run is its functionals.
     """
 
@@ -31,7 +35,13 @@ class Save:
     times: tuple[float, ...] | None
     clouds: bool
 
-    def __init__(self, every: int = 1, *, times: Sequence[float] | None = None, clouds: bool = True) -> None:
+    def __init__(
+        self,
+        every: int = 1,
+        *,
+        times: Sequence[float] | np.ndarray[Any, Any] | Tensor | None = None,
+        clouds: bool = True,
+    ) -> None:
         if not isinstance(clouds, bool):
             raise InvalidInput(f"clouds must be True or False, got {clouds!r}")
         if (times is not None) + (not clouds) + (every != 1) > 1:
@@ -95,7 +105,9 @@ class Checkpoint:
         object.__setattr__(self, "overwrite", bool(overwrite))
 
 
-def _times(times: Sequence[float]) -> tuple[float, ...]:
+def _times(times: Any) -> tuple[float, ...]:
+    if isinstance(times, np.ndarray | Tensor) and times.ndim == 1:
+        times = times.tolist()
     if isinstance(times, str) or not isinstance(times, Sequence) or len(times) == 0:
         raise InvalidInput(f"times must be a list of at least one time, got {times!r}")
     return tuple(check_finite_number(t, "every time") for t in times)

@@ -154,7 +154,7 @@ def test_resume_to_a_later_time(jko_command):
     ("old", "new", "message"),
     [
         ("seed = 11", "seed = 12", "seed was 11 in the run that is to be continued, and is 12 now"),
-        ("tau = 0.01", "tau = 0.02", "heads.dt was 0.01"),
+        ("tau = 0.01", "tau = 0.02", "scheme.tau was 0.01 in the run that is to be continued, and is 0.02 now"),
         ("n = 12", "n = 12\nd = 4", "measure.d was 3 in the run that is to be continued, and is 4 now"),
         ("n = 12", "n = 13", "measure.n was 12"),
         ('"weighted"', '"headwise"', "flow.metric was 'weighted'"),
@@ -170,6 +170,13 @@ def test_resume_refuses_another_configuration(jko_command, old, new, message):
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_resume_takes_no_negative_number_of_steps(jko_command):
+    jko_command("run", _write(t1="0.03"), "-q")
+    status, out, err = jko_command("resume", "jko-run", "--t1", "0.05", "--max-steps", "-1")
+    assert (status, out, err) == (2, "", "error: max_steps must be at least 0, got -1\n")
+    assert jko.load("jko-run").status is jko.Status.SUCCESS
 
 
 def test_resume_refuses_a_configuration_that_was_edited_in_the_folder(jko_command):

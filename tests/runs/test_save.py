@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -89,6 +90,14 @@ def test_no_clouds_take_no_room(tmp_path: Path) -> None:
 def test_bad_choices_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         jko.Save(**options)
+
+
+@pytest.mark.parametrize("times", [np.array([0.1, 0.2]), torch.tensor([0.1, 0.2], dtype=torch.float64)])
+def test_times_may_be_an_array(times: Any) -> None:
+    assert jko.Save(times=times).times == (0.1, 0.2)
+    assert jko.Save(times=times).as_data()["times"] == [0.1, 0.2]
+    with pytest.raises(InvalidInput, match="must be a list"):
+        jko.Save(times=times[None])
 
 
 def test_times_outside_the_run_are_refused() -> None:
