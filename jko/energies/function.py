@@ -33,21 +33,17 @@ class FunctionEnergy(AbstractPlainEnergy):
     """
 
     fn: Callable[[Tensor, Tensor, float], Tensor]
-    timed: bool
+    moves: bool
 
     def __init__(self, fn: Callable[[Tensor, Tensor, float], Tensor], *, moves: bool = True) -> None:
         if not callable(fn):
             raise InvalidInput(f"fn must be a function fn(points, weights, t), got {type(fn).__name__}")
         object.__setattr__(self, "fn", fn)
-        object.__setattr__(self, "timed", bool(moves))
+        object.__setattr__(self, "moves", bool(moves))
 
     @property
     def kind(self) -> str:
         return "an energy given as a function"
-
-    @property
-    def moves(self) -> bool:
-        return self.timed
 
     @property
     def description(self) -> str:

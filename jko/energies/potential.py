@@ -38,7 +38,7 @@ class PotentialEnergy(AbstractPlainEnergy):
     V: Callable[..., Tensor]
     slope: Callable[..., Tensor] | None
     product: Callable[..., Tensor] | None
-    timed: bool
+    moves: bool
 
     def __init__(
         self,
@@ -54,20 +54,16 @@ class PotentialEnergy(AbstractPlainEnergy):
         object.__setattr__(self, "V", V)
         object.__setattr__(self, "slope", gradient)
         object.__setattr__(self, "product", hessian_product)
-        object.__setattr__(self, "timed", _takes_time(V) if moves is None else bool(moves))
+        object.__setattr__(self, "moves", _takes_time(V) if moves is None else bool(moves))
 
     @property
     def kind(self) -> str:
         return "a potential energy"
 
     @property
-    def moves(self) -> bool:
-        return self.timed
-
-    @property
     def description(self) -> str:
         name = getattr(self.V, "__name__", type(self.V).__name__)
-        return f"potential {name}{'(x, t)' if self.timed else '(x)'}"
+        return f"potential {name}{'(x, t)' if self.moves else '(x)'}"
 
     def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
         field, hessian = self._field(measure.points, t, curvature=curvature)
@@ -134,7 +130,7 @@ class PotentialEnergy(AbstractPlainEnergy):
         return _checked(self.V(x, *self._time(t)), x.shape[:-1], x, "V")
 
     def _time(self, t: float) -> tuple[float, ...]:
-        return (t,) if self.timed else ()
+        return (t,) if self.moves else ()
 
     def _refuse_opaque_gradient(self) -> None:
         if self.slope is not None:

@@ -40,7 +40,7 @@ class GradientFlow(AbstractFlow):
 
     energy: AbstractEnergy
     metric: AbstractMetric
-    space: AbstractManifold
+    manifold: AbstractManifold
 
     def __init__(
         self,
@@ -59,11 +59,7 @@ class GradientFlow(AbstractFlow):
         metric.check(energy)
         object.__setattr__(self, "energy", energy)
         object.__setattr__(self, "metric", metric)
-        object.__setattr__(self, "space", manifold)
-
-    @property
-    def manifold(self) -> AbstractManifold:
-        return self.space
+        object.__setattr__(self, "manifold", manifold)
 
     @property
     def moves(self) -> bool:
@@ -84,16 +80,16 @@ class GradientFlow(AbstractFlow):
         """Return the vector fields at (u, t), from the evaluation at (u, t) where it is already at hand."""
         if evaluation is None:
             evaluation = self.energy.evaluate(measure, t)
-        return Fields.of(evaluation, measure, self.space, t)
+        return Fields.of(evaluation, measure, self.manifold, t)
 
     def velocity(self, measure: ParticleMeasure, t: float) -> Tensor:
-        check_measure(measure, self.space)
+        check_measure(measure, self.manifold)
         with torch.no_grad():
             return self.metric.velocity(self.fields(measure, t))
 
     def slope(self, measure: ParticleMeasure, t: float) -> Tensor:
         """Return the metric slope of sE at (u, t), shape (*batch,), float64."""
-        check_measure(measure, self.space)
+        check_measure(measure, self.manifold)
         with torch.no_grad():
             return self.metric.squared_slope(self.fields(measure, t)).sqrt()
 

@@ -32,18 +32,14 @@ class VelocityFlow(AbstractFlow):
     """
 
     field: AbstractField
-    space: AbstractManifold
+    manifold: AbstractManifold
 
     def __init__(self, field: AbstractField, manifold: AbstractManifold | None = None) -> None:
         manifold = Sphere() if manifold is None else manifold
         for value, kind, name in ((field, AbstractField, "field"), (manifold, AbstractManifold, "manifold")):
             check_kind(value, kind, name)
         object.__setattr__(self, "field", field)
-        object.__setattr__(self, "space", manifold)
-
-    @property
-    def manifold(self) -> AbstractManifold:
-        return self.space
+        object.__setattr__(self, "manifold", manifold)
 
     @property
     def moves(self) -> bool:
@@ -57,12 +53,12 @@ class VelocityFlow(AbstractFlow):
         self.field.check_times(t0, t1)
 
     def velocity(self, measure: ParticleMeasure, t: float) -> Tensor:
-        check_measure(measure, self.space)
+        check_measure(measure, self.manifold)
         with torch.no_grad():
             return self.state(measure, t).velocity
 
     def state(self, measure: ParticleMeasure, t: float) -> FlowState:
-        velocity = self.space.project_vector(measure.points, self.field.evaluate(measure, t))
+        velocity = self.manifold.project_vector(measure.points, self.field.evaluate(measure, t))
         return FlowState(measure, t, velocity, {}, None)
 
     def value(self, measure: ParticleMeasure, t: float) -> float | None:

@@ -33,7 +33,7 @@ class FunctionKernel(AbstractKernel):
 
     fn: Callable[[Tensor, Tensor], Tensor]
     first: Callable[[Tensor, Tensor], Tensor] | None
-    diverges: bool
+    singular: bool
 
     def __init__(
         self,
@@ -46,20 +46,16 @@ class FunctionKernel(AbstractKernel):
             raise InvalidInput(f"FunctionKernel needs functions of two points, got {fn!r} and gradient={gradient!r}")
         object.__setattr__(self, "fn", fn)
         object.__setattr__(self, "first", gradient)
-        object.__setattr__(self, "diverges", bool(singular))
+        object.__setattr__(self, "singular", bool(singular))
 
     @property
     def name(self) -> str:
         return f"function {getattr(self.fn, '__name__', type(self.fn).__name__)}"
 
-    @property
-    def singular(self) -> bool:
-        return self.diverges
-
     def check(self, points: Tensor) -> None:
         few = points[:_PROBES].detach()
         with torch.no_grad():
-            values = self._values(*_pairs(few, few, torch.arange(len(few)) if self.diverges else None))
+            values = self._values(*_pairs(few, few, torch.arange(len(few)) if self.singular else None))
         self._refuse_poles(few, values.diagonal())
         gap, size = (values - values.mT).abs(), values.abs().amax()
         if bool(gap.amax() > 1e3 * torch.finfo(points.dtype).eps * size):
@@ -70,7 +66,7 @@ class FunctionKernel(AbstractKernel):
 
     def _refuse_poles(self, points: Tensor, values: Tensor) -> None:
         """Refuse W(x, x) that is not finite although W is finite nearby: overflow is no pole."""
-        if self.diverges or bool(values.isfinite().all()):
+        if self.singular or bool(values.isfinite().all()):
             return
         shift = 1e-3 * (1 + points.abs())
         with torch.no_grad():
@@ -142,11 +138,11 @@ class FunctionKernel(AbstractKernel):
         return value, gradient
 
     def _placed(self, z: Tensor, x: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
-        return _pairs(z, x, own if self.diverges else None)
+        return _pairs(z, x, own if self.singular else None)
 
     def _counted(self, values: Tensor, own: Tensor | None) -> Tensor:
         """Values (m, n) or (m, n, d) with 0 for the pair of a particle with itself where the kernel is singular."""
-        if not self.diverges or own is None:
+        if not self.singular or own is None:
             return values
         mask = _self_pairs(own, values.shape[1])
         return values.masked_fill(mask if values.ndim == 2 else mask[..., None], 0.0)
