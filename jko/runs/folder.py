@@ -17,7 +17,7 @@ from typing import Any, final
 from jko.errors import RunFolderError
 from jko.storage import read_about, read_json, write_json
 
-__all__ = ["CHUNKED", "Chunk", "RunFolder", "locked"]
+__all__ = ["CHUNKED", "Chunk", "RunFolder", "locked", "remove"]
 
 CHUNKED = 2
 """The format of a run that was written while it went on."""
@@ -138,25 +138,28 @@ class RunFolder:
         for folder in (self.path, self.path / "chunks", self.path / "checkpoints"):
             for path in _content(folder):
                 if re.fullmatch(r"\..+\.(json|safetensors|toml)\.[0-9a-f]{16}", path.name):
-                    path.unlink(missing_ok=True)
+                    remove(path)
         for number in self.checkpoints():
             if number > step:
-                self.checkpoint(number).unlink(missing_ok=True)
+                remove(self.checkpoint(number))
         for chunk in self.chunks():
             if chunk.last > step:
-                chunk.path.unlink(missing_ok=True)
+                remove(chunk.path)
+
+    def _is_begun(self) -> bool:
+        """Whether run.json is that of a run, not that of a command that has just claimed the folder."""
+        try:
+            return bool(self.read())
+        except RunFolderError:
+            return False
 
     def clear(self) -> None:
         """Remove every chunk and checkpoint, and the files of a solution that was saved as a whole."""
-        try:
-            if self.read():
-                (self.path / "run.json").unlink()
-        except RunFolderError:
-            # There is none, or that of a command that has just claimed the folder.
-            pass
+        if self._is_begun():
+            remove(self.path / "run.json")
         self.drop_after(-1)
         for name in _SINGLE_FILES:
-            (self.path / f"{name}.safetensors").unlink(missing_ok=True)
+            remove(self.path / f"{name}.safetensors")
 
 
 @contextmanager
@@ -187,6 +190,18 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(number)
+
+
+def remove(path: Path) -> None:
+    """Remove a file that may be gone already.
+
+    Raises:
+        RunFolderError: when the folder cannot be written.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{path} could not be removed: {error}") from error
 
 
 def _content(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jko.measure import ParticleMeasure
 from jko.records import Records
-from jko.runs.folder import RunFolder
+from jko.runs.folder import RunFolder, remove
 from jko.runs.options import Checkpoint
 from jko.runs.packing import pack
 from jko.schemes import StepState
@@ -143,7 +143,7 @@ class RunWriter:
         write_described(self.folder.checkpoint(row.step), tensors, about)
         # That of the initial state stays, so that even a folder with damaged chunks can be begun anew.
         for step in [step for step in self.folder.checkpoints() if step > 0][:-_KEPT]:
-            self.folder.checkpoint(step).unlink(missing_ok=True)
+            remove(self.folder.checkpoint(step))
 
     def end(self, **changes: Any) -> None:
         """Say in run.json how the run ended."""

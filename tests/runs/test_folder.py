@@ -52,3 +52,30 @@ def test_further_entries_of_another_kind_are_named(tmp_path: Path, key: str, val
 def test_folders_of_several_runs_are_called_so(tmp_path: Path, kind: str) -> None:
     with pytest.raises(RunFolderError, match=f"holds a {kind}, not a single run"):
         _read(tmp_path, {"format": 1, "kind": kind})
+
+
+def test_files_that_cannot_be_removed_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "0000000005.safetensors").touch()
+    folder = RunFolder(tmp_path)
+    folder.drop_after(5)
+    assert folder.checkpoints() == [5]
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        with pytest.raises(RunFolderError, match=r"0000000005\.safetensors could not be removed"):
+            folder.drop_after(4)
+    folder.drop_after(4)
+    assert folder.checkpoints() == []
+
+
+def test_clearing_leaves_the_claim_of_a_command(tmp_path: Path) -> None:
+    _read(tmp_path, RUN)
+    RunFolder(tmp_path).clear()
+    assert not (tmp_path / "run.json").exists()
+    (tmp_path / "run.json").write_text(json.dumps({"format": 1, "kind": "solution", "status": "running"}))
+    RunFolder(tmp_path).clear()
+    assert (tmp_path / "run.json").exists()
