@@ -46,7 +46,7 @@ def sweep(
     Leaves runs, results.csv and results.json in a folder: jko-sweep, or --out. The same command again goes on where it
     stopped: runs that have ended are kept, others continue from their checkpoints.
     """
-    import os
+    import joblib
 
     from jko.checks import check_integer
     from jko.cli import screen, sweeping
@@ -61,7 +61,8 @@ def sweep(
                 f"--{name} {given[name]} has no effect, since [sweep] gives {name}; leave one of them out"
             )
     data = o.override(data, given)
-    workers = os.cpu_count() or 1 if jobs is None else check_integer(jobs, "jobs", least=1)
+    # Of the cores that a batch system gives, not of those of the machine.
+    workers = int(joblib.cpu_count()) if jobs is None else check_integer(jobs, "jobs", least=1)
     folder = Path("jko-sweep") if out is None else out
     with screen.logging_to_stderr(verbose), _bar(quiet) as on_run:
         table = sweeping.sweep(data, folder, jobs=workers, on_run=on_run, source=str(config))

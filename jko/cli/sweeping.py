@@ -6,7 +6,6 @@ import csv
 import io
 import logging
 import multiprocessing
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from jko.cli.execution import PreparedRun, compare_with
 from jko.cli.folder import Folder
 from jko.config import RunConfig, SweepConfig, check_config, read_toml
 from jko.errors import InvalidInput, JKOError, ResumeMismatch, RunFolderError
-from jko.runs import CHUNKED, RunFolder, read_run
+from jko.runs import CHUNKED, RunFolder, end_with_parent, read_run
 from jko.signals import uninterrupted
 from jko.status import Status
 from jko.storage import read_json, write_bytes, write_json
@@ -93,7 +92,8 @@ def sweep(
     place = _claimed(Path(folder), check_config(SweepConfig, data, source), runs, source)
     waiting = [run for run in runs if not _ended(place.path / "runs" / run.name, run)]
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator")
-    threads = max(1, _cores() // max(1, joblib.effective_n_jobs(jobs)))
+    # Not those of the machine: a batch system gives fewer.
+    threads = max(1, joblib.cpu_count() // max(1, joblib.effective_n_jobs(jobs)))
     refused: dict[str, str] = {}
     interrupted = False
     try:
@@ -133,6 +133,7 @@ def _take(data: dict[str, Any], path: str, threads: int) -> str:
 def _worker(threads: int) -> Iterator[None]:
     """Take this many threads; in a process of its own leave Ctrl-C to the first process, and warnings to the table."""
     if multiprocessing.parent_process() is not None:
+        end_with_parent()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         logging.getLogger("jko").addHandler(logging.NullHandler())
@@ -254,7 +255,3 @@ def _outcome(folder: Path, run: SweepRun, refused: dict[str, str]) -> dict[str, 
 
 def _title(runs: list[SweepRun]) -> str:
     return f"sweep of {len(runs)} runs over {', '.join(runs[0].parameters) or 'nothing'}"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

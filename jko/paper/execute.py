@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from jko.paper.job import Job
 from jko.paper.progress import AbstractWorkProgress
 from jko.paper.store import is_finished, save_job
 from jko.progress import AbstractProgress
+from jko.runs import end_with_parent
 
 __all__ = ["Execution", "Failed", "execute"]
 
@@ -104,14 +104,13 @@ def execute(
 def _count(jobs: Sequence[Job], workers: int | None) -> int:
     if workers is not None:
         return min(check_integer(workers, "workers", least=1), max(len(jobs), 1))
-    from joblib import effective_n_jobs
+    from joblib import cpu_count, effective_n_jobs
 
     # Without a configuration joblib says 1.
     if (configured := effective_n_jobs(None)) > 1:
         return configured
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     worth = sum(job.work for job in jobs) > _WORTH_A_PROCESS
-    return min(cores, len(jobs)) if worth and len(jobs) > 1 else 1
+    return min(int(cpu_count()), len(jobs)) if worth and len(jobs) > 1 else 1
 
 
 def _outcomes(jobs: Sequence[Job], folder: Path, workers: int) -> Iterator[tuple[str, str]]:
@@ -126,6 +125,7 @@ def _outcomes(jobs: Sequence[Job], folder: Path, workers: int) -> Iterator[tuple
 
 def _perform_elsewhere(job: Job, folder: Path) -> tuple[str, str]:
     """Like `_perform`; the end of a run is told by the process that waits for it, not by the log of this one."""
+    end_with_parent()
     logger = logging.getLogger("jko")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())

@@ -3,6 +3,7 @@
 from jko.runs.description import compare_config, compare_setups, describe
 from jko.runs.folder import CHUNKED, RunFolder, locked
 from jko.runs.options import Checkpoint, Save
+from jko.runs.orphans import end_with_parent
 from jko.runs.packing import pack, unpack
 from jko.runs.reader import Restored, RunData, read_run, restore
 from jko.runs.run import Run
@@ -21,6 +22,7 @@ __all__ = [
     "compare_config",
     "compare_setups",
     "describe",
+    "end_with_parent",
     "locked",
     "pack",
     "read_run",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -237,3 +238,21 @@ def test_too_many_runs_are_refused():
     data = {"sweep": {"paths": 1000, "seed": list(range(1000))}}
     with pytest.raises(InvalidInput, match="the sweep has 1000000 runs"):
         expand(data)
+
+
+def test_one_run_per_core_that_there_is(jko_command, monkeypatch):
+    import joblib
+
+    from jko.cli import sweeping
+
+    asked = []
+
+    def sweep(*arguments, jobs, **options):
+        asked.append(jobs)
+        raise InvalidInput("enough")
+
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 3)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(sweeping, "sweep", sweep)
+    jko_command("sweep", _write("seed = [1]"))
+    assert asked == [3]
