@@ -11,7 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.checks import check_positive
+from jko.checks import check_positive, simplex_tolerance
 from jko.errors import InvalidInput
 from jko.flows import AbstractFlow, GradientFlow
 from jko.measure import ParticleMeasure
@@ -156,9 +156,10 @@ class JKO(AbstractScheme):
             return Step(measure, info, state)
         if not isinstance(self.transport, Matched):
             return self._coupled(flow, fields, problem, guess, passes, columns, state)
+        guess = check_guess(flow, measure, guess)
         start = None if guess is None else _logarithm(flow, measure, guess, origin)
-        found, spent = self._minimize(problem, origin, start, state.secants)
-        return self._finish(flow, fields, problem, origin, found, passes + spent, columns, state)
+        found = self._minimize(problem, origin, start, state.secants)
+        return self._finish(flow, fields, problem, origin, found, passes + found.passes, columns, state)
 
     def _problem(self, flow: GradientFlow, fields: Fields, tau: float) -> tuple[StepProblem, Trial]:
         """The step's objective and its trial at xi = 0, from the fields at y and the end time."""
@@ -237,10 +238,11 @@ class JKO(AbstractScheme):
 
     def _minimize(
         self, problem: StepProblem, origin: Trial, guess: Tensor | None, secants: Secants | None
-    ) -> tuple[Minimization, float]:
+    ) -> Minimization:
+        """Minimize, with the fallback where the minimizer fails; the passes are those of all attempts."""
         found = self.minimizer.minimize(problem, origin, guess, secants)
         if found.status.ok or self.fallback is None:
-            return found, found.passes
+            return found
         # A wrong branch is no place to start from; an unfinished point is, and so is one that only some heads spoil.
         unfinished = found.status is Status.NOT_CONVERGED and found.trial.residual < 0.1
         start = found.trial.xi if unfinished or (problem.lifted and found.trial.finite) else guess
@@ -250,7 +252,7 @@ class JKO(AbstractScheme):
             third = self.fallback.minimize(problem, origin, guess)
             passes += third.passes
             second = third if third.status.ok else second
-        return second, passes
+        return replace(second, passes=passes)
 
     def _finish(
         self,
@@ -316,13 +318,12 @@ class JKO(AbstractScheme):
     def _examine(self, finished: FinishedStep) -> dict[str, CheckResult]:
         return {check.name: check.examine(finished) for check in self.checks}
 
-    def _resolver(self, problem: StepProblem, origin: Trial) -> Callable[[float], tuple[Trial, float] | None]:
+    def _resolver(self, problem: StepProblem, origin: Trial) -> Callable[[float], Minimization | None]:
         """The same step with another tau: measure, end time and mobility stay, and the trial at xi = 0 serves again."""
 
-        def solve(tau: float) -> tuple[Trial, float] | None:
-            other = replace(problem, tau=tau)
-            found, passes = self._minimize(other, origin, None, None)
-            return (found.trial, passes) if found.status.ok else None
+        def solve(tau: float) -> Minimization | None:
+            found = self._minimize(replace(problem, tau=tau), origin, None, None)
+            return found if found.status.ok else None
 
         return solve
 
@@ -365,10 +366,16 @@ def _averaged(
 
 
 def _logarithm(flow: GradientFlow, measure: ParticleMeasure, guess: ParticleMeasure, origin: Trial) -> Tensor:
+    """The displacements (G, n, d) that lead to the guess, which has the particles and the weights of the measure."""
     if guess.points.shape != measure.points.shape:
         raise InvalidInput(
             f"guess has points of shape {tuple(guess.points.shape)}; Matched transport needs "
             f"{tuple(measure.points.shape)}"
         )
-    flow.manifold.check(guess.points, "guess")
-    return flow.manifold.log(measure.points, guess.points.to(measure.points)).expand_as(origin.xi).clone()
+    apart = float((guess.weights - measure.weights).abs().max())
+    if apart > simplex_tolerance(measure.dtype):
+        raise InvalidInput(
+            f"guess has other weights than the measure, by up to {apart:.3g}; Matched transport keeps the weights: "
+            "give the guess those of the measure, or use JKO(tau, transport=ExactOT())"
+        )
+    return flow.manifold.log(measure.points, guess.points).expand_as(origin.xi).clone()

@@ -407,6 +407,13 @@ def test_bad_arguments() -> None:
         jko.ExplicitEuler(0.1).step(flow, y, guess=y)
     with pytest.raises(InvalidInput, match="guess has points of shape"):
         jko.JKO(0.1).step(flow, y, guess=jko.ParticleMeasure(tokens(5)))
+    for transport in (jko.Matched(), jko.ExactOT()):
+        with pytest.raises(InvalidInput, match="guess must be a ParticleMeasure, got Tensor"):
+            jko.JKO(0.1, transport=transport).step(flow, y, guess=y.points)
+    others = torch.linspace(1, 2, y.n, dtype=torch.float64)
+    heavy = jko.ParticleMeasure(y.points, others / others.sum())
+    with pytest.raises(InvalidInput, match=r"guess has other weights than the measure.*ExactOT"):
+        jko.JKO(0.1).step(flow, y, guess=heavy)
     with pytest.raises(InvalidInput, match="needs an energy and a metric"):
         jko.JKO(0.1).step(None, y)
     for name, value in (("minimizer", jko.Anderson), ("transport", jko.Matched), ("fallback", jko.TrustNewton)):

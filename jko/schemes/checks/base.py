@@ -12,6 +12,7 @@ from torch import Tensor
 
 from jko.flows import GradientFlow
 from jko.metrics import Fields
+from jko.schemes.minimizers import Minimization
 from jko.schemes.objective import StepProblem, Trial
 
 __all__ = ["AbstractCheck", "CheckResult", "FinishedStep"]
@@ -28,8 +29,8 @@ class FinishedStep:
         problem: the step's objective.
         origin: the trial at xi = 0.
         trial: the accepted trial.
-        solve: solves the same step with another tau, the measure, end time and mobility unchanged; returns the trial
-            and the passes it took, or None where that failed.
+        solve: solves the same step with another tau, the measure, end time and mobility unchanged; None where
+            that failed.
     """
 
     flow: GradientFlow
@@ -37,7 +38,7 @@ class FinishedStep:
     problem: StepProblem
     origin: Trial
     trial: Trial
-    solve: Callable[[float], tuple[Trial, float] | None]
+    solve: Callable[[float], Minimization | None]
 
     @property
     def shares(self) -> Tensor:

@@ -81,8 +81,7 @@ def _integral(step: FinishedStep, nodes: int) -> tuple[float, float] | None:
         found = step.solve(s)
         if found is None:
             return None
-        trial, spent = found
-        passes += spent
-        squared = float(step.squared_distances(trial.xi).cpu() @ step.shares)
+        passes += found.passes
+        squared = float(step.squared_distances(found.trial.xi).cpu() @ step.shares)
         total += float(factor) * tau / 2 * squared / (2 * s * s)
     return total, passes

@@ -80,7 +80,7 @@ class CoupledStep:
         transport: the solver.
         tau: step size.
         rtol: relative residual that counts as solved.
-        minimize: the scheme's minimizer with its fallback, and the passes that it took.
+        minimize: the scheme's minimizer with its fallback.
     """
 
     flow: GradientFlow
@@ -89,7 +89,7 @@ class CoupledStep:
     transport: AbstractTransport
     tau: float
     rtol: float
-    minimize: Callable[[StepProblem, Trial, Tensor | None], tuple[Minimization, float]]
+    minimize: Callable[[StepProblem, Trial, Tensor | None], Minimization]
 
     def solve(self, guess: ParticleMeasure | None) -> CoupledOutcome:
         """Take the step, on the support size of the guess where there is one."""
@@ -124,8 +124,8 @@ class CoupledStep:
         while work.rounds < _ROUNDS:
             term = PlanTerm(y.points, self.mobility, x.weights, coupling, manifold)
             base = ChartBase.of_coupling(coupling, y, self.mobility, start, manifold)
-            found, spent = self._minimized(term, base, None if x is y else x, rtol)
-            work = replace(work, passes=work.passes + spent, rounds=work.rounds + 1)
+            found = self._minimized(term, base, None if x is y else x, rtol)
+            work = replace(work, passes=work.passes + found.passes, rounds=work.rounds + 1)
             if not found.status.ok:
                 return self._failed(found.status, x, work, found.detail, found.trial)
             x = x.moved(found.trial.points[0])
@@ -164,8 +164,8 @@ class CoupledStep:
         drift = term.at(y.points).gradient / (2 * self.tau) if alike else None
         x, rtol, work = start, self.rtol, _Work(rounds=1)
         for _ in range(_RETRIES):
-            found, spent = self._minimized(term, base, None if x is y else x, rtol)
-            work = replace(work, passes=work.passes + spent, marginal_error=term.marginal_error)
+            found = self._minimized(term, base, None if x is y else x, rtol)
+            work = replace(work, passes=work.passes + found.passes, marginal_error=term.marginal_error)
             if not found.status.ok:
                 broken = not term.status.ok
                 status = term.status if broken else found.status
@@ -182,7 +182,7 @@ class CoupledStep:
 
     def _minimized(
         self, term: AbstractTerm, base: ChartBase, start: ParticleMeasure | None, rtol: float
-    ) -> tuple[Minimization, float]:
+    ) -> Minimization:
         """Minimize the objective with T = term in the chart at `base`."""
         flow, y = self.flow, self.fields.measure
         measure = y if start is None else start
@@ -207,9 +207,9 @@ class CoupledStep:
             origin, paid = problem.from_evaluation(zero, y.points[None], self.fields.evaluation), 0
         else:
             origin, paid = problem.evaluate(zero), 1
-        found, passes = self.minimize(problem, origin, xi)
+        found = self.minimize(problem, origin, xi)
         trial = replace(found.trial, residual=reported_residual(problem, found.trial))
-        return replace(found, trial=trial), passes + paid
+        return replace(found, trial=trial, passes=found.passes + paid)
 
     def _finished(
         self,
