@@ -18,6 +18,7 @@ __all__ = [
     "check_finite_number",
     "check_integer",
     "check_kind",
+    "check_number",
     "check_positive",
     "check_sign",
     "check_simplex",
@@ -88,9 +89,19 @@ def check_simplex(weights: Tensor, name: str, *, tolerance: float | None = None)
         raise InvalidInput(f"{name} sum to {value:.10g}, not 1; divide them by their sum if that is what you mean")
 
 
+def check_number(value: Any, name: str) -> float:
+    """Return `value` as a float; text and truth values are no numbers, though Python would convert them."""
+    try:
+        if isinstance(value, str | bytes | bytearray | bool | np.bool_):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidInput(f"{name} must be a number, got {value!r}") from None
+
+
 def check_positive(value: Any, name: str, *, zero: bool = False) -> float:
     """Return `value` as a float if it is finite and positive (or zero, where allowed)."""
-    number = _number(value, name)
+    number = check_number(value, name)
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise InvalidInput(f"{name} must be {'at least 0' if zero else 'positive'} and finite, got {value!r}")
     return number
@@ -118,7 +129,7 @@ def check_sign(sign: Any) -> int:
 
 def check_finite_number(value: Any, name: str) -> float:
     """Return `value` as a float if it is a finite number of any sign."""
-    number = _number(value, name)
+    number = check_number(value, name)
     if not math.isfinite(number):
         raise InvalidInput(f"{name} must be finite, got {value!r}")
     return number
@@ -139,13 +150,3 @@ def check_tensors(**values: Any) -> None:
     for name, value in values.items():
         if not isinstance(value, Tensor):
             raise InvalidInput(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor")
-
-
-def _number(value: Any, name: str) -> float:
-    """Return `value` as a float; text and truth values are no numbers, though Python would convert them."""
-    try:
-        if isinstance(value, str | bytes | bytearray | bool | np.bool_):
-            raise TypeError
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise InvalidInput(f"{name} must be a number, got {value!r}") from None

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from jko.checks import as_float_tensor, check_finite, check_finite_number, check_simplex, simplex_tolerance
+from jko.checks import as_float_tensor, check_finite, check_number, check_simplex, simplex_tolerance
 from jko.errors import InvalidInput
 from jko.typing import Float, Tensor
 
@@ -148,8 +148,8 @@ def check_head_weights(value: Any, num_heads: int) -> Tensor | None:
 
 def check_time(t: float, t1: float, *, slack: float) -> float:
     """Return t moved into [0, t1], or refuse it if that takes more than `slack`."""
-    time = check_finite_number(t, "t")
-    if not -slack <= time <= t1 + slack:
+    time = check_number(t, "t")
+    if not math.isfinite(time) or not -slack <= time <= t1 + slack:
         interval = "[0, inf)" if math.isinf(t1) else f"[0, {t1!r}]"
         raise InvalidInput(f"t = {time!r} lies outside {interval}, where these heads are defined")
     return min(max(time, 0.0), t1)
