@@ -157,6 +157,8 @@ def resume(
     path = options.folder if options is not None else Path(folder)  # type: ignore[arg-type]
     stops = _conditions(stop)
     _check_kinds(((flow, AbstractFlow, "flow"), (scheme, AbstractScheme, "scheme")))
+    if max_steps is not None:
+        check_integer(max_steps, "max_steps", least=0)
     _check_parts(Save(), progress, options, config)
     place = RunFolder(path)
     run_file = place.read()
@@ -165,11 +167,13 @@ def resume(
         end = _compared(run_file, flow, scheme, t1, config)
         if run_file["status"] == Status.SUCCESS.value and end == run_file["t1"]:
             solution = load(path)
-            # It may have been killed when it was done but for this.
-            place.drop_after(solution.steps)
-            if not (path / "summary.json").exists():
-                write_json(path / "summary.json", solution.summary())
-            return solution
+            # Otherwise its last files are damaged: it goes on from the checkpoint before them.
+            if solution.status is Status.SUCCESS:
+                # It may have been killed when it was done but for this.
+                place.drop_after(solution.steps)
+                if not (path / "summary.json").exists():
+                    write_json(path / "summary.json", solution.summary())
+                return solution
         times = _grid(run_file["t0"], end, flow, scheme)
         restored = restore(place, run_file["run"], flow, lambda k, t: k < len(times) and times[k] == t)
         _check_flow(flow, restored)

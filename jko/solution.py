@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import platform
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +18,7 @@ from jko.measure import ParticleMeasure
 from jko.records import Records
 from jko.runs import CHUNKED, RunData, read_run
 from jko.status import Failure, Status
-from jko.storage import read_json, read_tensors, write_json, write_tensors
+from jko.storage import json_bytes, read_json, read_tensors, write_json, write_tensors
 from jko.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -150,7 +149,11 @@ class Solution:
             data["size"] = ("saved_t", clouds["sizes"])
         times = self.states.t.numpy()
         coordinates = {"t": times, "step_t": times[1:], "saved_t": self.times.numpy()}
-        attributes = {"title": self.title, "status": self.status.value, "config": json.dumps(dict(self.config))}
+        attributes = {
+            "title": self.title,
+            "status": self.status.value,
+            "config": json_bytes(dict(self.config), "config").decode(),
+        }
         return Dataset(data, coords=coordinates, attrs=attributes)
 
     def save(self, folder: str | Path, *, summary: dict[str, Any] | None = None) -> Path:
@@ -224,13 +227,13 @@ def load(folder: str | Path) -> Solution:
     """
     path = Path(folder)
     run = read_json(path / "run.json")
-    if isinstance(run, dict) and run.get("kind") == "comparison":
+    if isinstance(run, dict) and run.get("kind") in ("comparison", "sweep"):
         names = ", ".join(run.get("solutions") or ["none yet"])
-        raise RunFolderError(f"{path} holds a comparison of several runs; load one of its solutions: {names}")
+        raise RunFolderError(f"{path} holds a {run['kind']} of several runs; load one of its solutions: {names}")
     if not isinstance(run, dict) or run.get("kind") != "solution":
         raise RunFolderError(f"{path / 'run.json'} does not describe a single run of jko")
     if run.get("format") == CHUNKED:
-        return _of_run(read_run(path))
+        return _of_run(path, read_run(path))
     if run.get("format") != FORMAT_VERSION:
         raise RunFolderError(
             f"{path} has format {run.get('format')!r}; this version of jko reads formats {FORMAT_VERSION} and {CHUNKED}"
@@ -256,7 +259,7 @@ def load(folder: str | Path) -> Solution:
         raise RunFolderError(f"{path / 'run.json'} is incomplete: {error}") from error
 
 
-def _of_run(data: RunData) -> Solution:
+def _of_run(path: Path, data: RunData) -> Solution:
     run, t = data.run, float(data.states["t"][-1])
     try:
         failure = run.get("failure")
@@ -279,7 +282,7 @@ def _of_run(data: RunData) -> Solution:
             config=MappingProxyType(run["config"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise RunFolderError(f"run.json is incomplete: {error}") from error
+        raise RunFolderError(f"{path / 'run.json'} is incomplete: {error}") from error
 
 
 def _failure(data: dict[str, Any]) -> Failure:

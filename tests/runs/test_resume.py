@@ -93,6 +93,23 @@ def test_h23_a_resumed_run_is_the_unbroken_one(
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.parametrize("kind", ["chunks", "checkpoints"])
+def test_a_finished_run_whose_last_file_is_damaged_is_finished_again(tmp_path: Path, kind: str) -> None:
+    whole = jko.solve(flow(), cloud(), jko.JKO(TAU), t1=0.1, checkpoint=Checkpoint(tmp_path, every=1))
+    last = max((tmp_path / kind).glob("*.safetensors"))
+    last.write_bytes(last.read_bytes()[:-7])
+    assert jko.load(tmp_path).status is jko.Status.INTERRUPTED
+    assert_same(resume(tmp_path, flow(), jko.JKO(TAU)), whole)
+    assert_same(jko.load(tmp_path), whole)
+
+
+@pytest.mark.parametrize("steps", [-1, 1.5, "x"])
+def test_steps_of_a_resumed_run_are_a_whole_number(tmp_path: Path, steps: Any) -> None:
+    started(tmp_path, 2)
+    with pytest.raises(InvalidInput, match="max_steps must be"):
+        resume(tmp_path, flow(), jko.JKO(TAU), max_steps=steps)
+
+
 @pytest.mark.parametrize("first", [0.05, 0.047, 0.07])
 def test_h23_a_longer_run_is_the_unbroken_longer_one(tmp_path: Path, first: float) -> None:
     """Also from an end off the grid: 0.047 is none of its times, and 7 * 0.01 is not 0.07."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +106,12 @@ def test_times_may_be_an_array(times: Any) -> None:
 def test_times_outside_the_run_are_refused() -> None:
     with pytest.raises(InvalidInput, match=r"save asks for t = 1\.0, outside the run"):
         run(jko.Save(times=[1.0]))
+
+
+def test_xarray_writes_strict_json() -> None:
+    pytest.importorskip("xarray")
+    told = replace(run(jko.Save()), config={"eps": math.nan}).to_xarray().attrs["config"]
+    assert json.loads(told, parse_constant=pytest.fail) == {"eps": None}
 
 
 def test_xarray(monkeypatch: pytest.MonkeyPatch) -> None:
