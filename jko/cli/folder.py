@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from jko.cli.exits import INTERRUPTED, uninterrupted
 from jko.config import to_toml
 from jko.errors import RunFolderError
-from jko.runs import CHUNKED, locked
+from jko.runs import CHUNKED, UNFINISHED, locked
 from jko.solution import FORMAT_VERSION, versions
 from jko.storage import read_json, write_bytes, write_json
 
@@ -29,9 +29,6 @@ _SOLUTION_FILES = (
     "trajectory.safetensors",
     "measure.safetensors",
 )
-
-
-_UNFINISHED = ("running", "interrupted", "failed")
 
 
 @final
@@ -73,7 +70,7 @@ class Folder:
                 raise RunFolderError(
                     f"{path} is not empty and holds no {kind} of jko; choose another folder with --out, or empty it"
                 )
-            if not overwrite and old["format"] == CHUNKED and old.get("status") in _UNFINISHED:
+            if not overwrite and old["format"] == CHUNKED and old.get("status") in UNFINISHED:
                 raise RunFolderError(
                     f"{path} holds a run that has not ended: continue it with `jko resume {path}`, choose another "
                     "folder with --out, or replace it with --overwrite"

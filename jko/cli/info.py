@@ -10,8 +10,6 @@ import typer
 
 __all__ = ["info"]
 
-_UNFINISHED = ("running", "failed", "interrupted")
-
 
 def info(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run, a comparison, a sweep, ...")],
@@ -41,7 +39,7 @@ def info(
 def _run(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
     """What is known of a run that is written while it goes on."""
     from jko.errors import RunFolderError
-    from jko.runs import RunFolder
+    from jko.runs import UNFINISHED, RunFolder
     from jko.solution import load
 
     told: dict[str, Any] = {"kind": "run", "title": run["title"]}
@@ -49,7 +47,7 @@ def _run(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
         solution = load(folder)
     except RunFolderError as error:
         return {**told, "status": run["status"], "trouble": str(error), "continue": "start the run again"}
-    ended = run["status"] not in _UNFINISHED
+    ended = run["status"] not in UNFINISHED
     told["status"] = run["status"] if ended else f"{run['status']}: not at its end"
     if solution.failure is not None:
         told["failure"] = str(solution.failure)
@@ -79,13 +77,15 @@ def _advice(folder: Path, run: dict[str, Any], done: bool) -> str:
 
 def _other(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
     """What is known of results that were saved as a whole."""
+    from jko.runs import UNFINISHED
+
     told = {"kind": run["kind"], "title": run.get("title", ""), "status": run.get("status", "unknown")}
     if isinstance(failure := run.get("failure"), dict):
         told["failure"] = f"{failure.get('status')} in step {failure.get('step')}"
     if isinstance(solutions := run.get("solutions"), list) and solutions:
         told["runs"] = len(solutions)
     told["versions"] = run.get("versions")
-    if run["kind"] == "solution" and told["status"] in _UNFINISHED:
+    if run["kind"] == "solution" and told["status"] in UNFINISHED:
         told["continue"] = "it ended before its first step: start the run again"
     if run["kind"] == "sweep":
         told["continue"] = f"jko sweep {folder / 'config.toml'} --out {folder}"

@@ -24,7 +24,7 @@ from jko.cli.execution import PreparedRun, compare_with
 from jko.cli.folder import Folder
 from jko.config import RunConfig, SweepConfig, check_config, read_toml
 from jko.errors import InvalidInput, JKOError, ResumeMismatch, RunFolderError
-from jko.runs import CHUNKED, RunFolder, end_with_parent, read_run
+from jko.runs import CHUNKED, UNFINISHED, RunFolder, end_with_parent, read_run
 from jko.signals import uninterrupted
 from jko.status import Status
 from jko.storage import read_json, write_bytes, write_json
@@ -209,7 +209,7 @@ def _ended(folder: Path, run: SweepRun) -> bool:
     if told["status"] == Status.MAX_STEPS.value:
         old = told["config"].get("solve", {}).get("max_steps")
         return old is not None and bool(old == wanted.max_steps) and told["t1"] >= wanted.t1
-    return told["status"] not in ("running", "failed", "interrupted") and told["t1"] >= wanted.t1
+    return told["status"] not in UNFINISHED and told["t1"] >= wanted.t1
 
 
 def _read_summary(folder: Path) -> Any:

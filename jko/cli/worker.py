@@ -45,15 +45,10 @@ def _start(executor: Executor) -> None:
 def _prepare() -> None:
     import torch
 
+    from jko.runs import end_with_parent
+
     torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    end_with_parent()
 
 
 def _nothing() -> None:

@@ -1,7 +1,7 @@
 """Run folders: what is saved while a run goes on, and what a run that was cut short continues from."""
 
 from jko.runs.description import compare_config, compare_setups, describe
-from jko.runs.folder import CHUNKED, RunFolder, locked
+from jko.runs.folder import CHUNKED, UNFINISHED, RunFolder, locked
 from jko.runs.options import Checkpoint, Save
 from jko.runs.orphans import end_with_parent
 from jko.runs.packing import pack, unpack
@@ -11,6 +11,7 @@ from jko.runs.writer import Row, RunWriter
 
 __all__ = [
     "CHUNKED",
+    "UNFINISHED",
     "Checkpoint",
     "Restored",
     "Row",

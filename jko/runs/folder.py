@@ -17,11 +17,13 @@ from typing import Any, final
 from jko.errors import RunFolderError
 from jko.storage import read_about, read_json, write_json
 
-__all__ = ["CHUNKED", "Chunk", "RunFolder", "locked", "remove"]
+__all__ = ["CHUNKED", "UNFINISHED", "Chunk", "RunFolder", "locked", "remove"]
 
 CHUNKED = 2
 """The format of a run that was written while it went on."""
 _NUMBER = (int, float)
+UNFINISHED = ("running", "interrupted", "failed")
+"""What run.json says, beside the statuses of steps, of results that may go on."""
 _ENTRIES: dict[str, Any] = {
     "run": str,
     "title": str,
