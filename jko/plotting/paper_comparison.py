@@ -38,13 +38,18 @@ def flows_figure(result: FlowsResult, column: str) -> Figure:
         raise InvalidInput(f"column must be one of {', '.join(_LABELS)}, got {column!r}")
     label, title = _LABELS[column]
     figure, grid = _grid(result, title)
+    # Only the first panel of a row keeps its label, which speaks for all of them.
+    masked = {
+        entry.regime
+        for entry in result.entries
+        if column in _LOGARITHMIC and any(bool((m.states[column] < 0).any()) for m in entry.movements)
+    }
     for entry, axes in grid:
         if column in _LOGARITHMIC:
             axes.set_yscale("log", nonpositive="mask")
         for movement in entry.movements:
             axes.plot(movement.states["t"], movement.states[column], **_look(movement))
-        below = column in _LOGARITHMIC and any(bool((m.states[column] < 0).any()) for m in entry.movements)
-        axes.set_ylabel(label + ("\nwhere positive" if below else ""))
+        axes.set_ylabel(label + ("\nwhere positive" if entry.regime in masked else ""))
         axes.label_outer()
     figure.legend(handles=_handles(), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
     return figure
