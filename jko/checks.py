@@ -14,6 +14,7 @@ from jko.errors import InvalidInput
 
 __all__ = [
     "as_float_tensor",
+    "check_device",
     "check_finite",
     "check_finite_number",
     "check_integer",
@@ -133,6 +134,17 @@ def check_finite_number(value: Any, name: str) -> float:
     if not math.isfinite(number):
         raise InvalidInput(f"{name} must be finite, got {value!r}")
     return number
+
+
+def check_device(name: str) -> torch.device:
+    """Return the device of this name, if it can be used here."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInput(f"device {name!r} cannot be used here: {reason}") from None
+    return device
 
 
 def check_kind(value: Any, kind: type, name: str, *, example: str = "") -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from jko.checks import check_finite
+from jko.checks import check_device, check_finite
 from jko.config import CommonConfig, HeadsConfig, MeasureConfig
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads, ConstantHeads, OrnsteinUhlenbeckHeads, OscillatingHeads, TabulatedHeads
@@ -262,10 +262,4 @@ def _array(file: str, name: str, *, ndim: int, form: str, hint: str = "") -> np.
 def _device(name: str) -> torch.device:
     if name.partition(":")[0] not in _DEVICES:
         raise InvalidInput(f"device {name!r} is none of the choices: {', '.join(_DEVICES)}")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise InvalidInput(f"device {name!r} cannot be used here: {reason}") from None
-    return device
+    return check_device(name)

@@ -17,7 +17,7 @@ from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads, SelectedHeads
 from jko.measure import ParticleMeasure
-from jko.reductions import AbstractReduction, Auto, PairSums
+from jko.reductions import AbstractReduction, PairSums, reduction_or_auto
 
 __all__ = ["AttentionEnergy"]
 
@@ -44,12 +44,9 @@ class AttentionEnergy(AbstractEnergy):
                 f"heads must be a head path such as ConstantHeads(D), got {type(heads).__name__}; wrap a tensor D "
                 "of shape (H, d, d) in ConstantHeads"
             )
-        reduction = Auto() if reduction is None else reduction
-        if not isinstance(reduction, AbstractReduction):
-            raise InvalidInput(f"reduction must be an instance such as Auto() or Blocked(), got {reduction!r}")
         object.__setattr__(self, "heads", heads)
         object.__setattr__(self, "sign", check_sign(sign))
-        object.__setattr__(self, "reduction", reduction)
+        object.__setattr__(self, "reduction", reduction_or_auto(reduction))
 
     @property
     def moves(self) -> bool:

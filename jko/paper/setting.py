@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from jko.checks import check_integer, check_positive
+from jko.checks import check_device, check_integer, check_positive
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads, OrnsteinUhlenbeckHeads, OscillatingHeads
 from jko.initial import initial_heads, initial_tokens
@@ -102,7 +102,7 @@ class Setting:
             raise InvalidInput(f"sign must be +1 or -1, got {self.sign!r}")
         if self.dtype not in _DTYPES:
             raise InvalidInput(f"dtype must be float64 or float32, got {self.dtype!r}")
-        _check_device(self.device)
+        check_device(self.device)
         if not math.isfinite(self.t1 / self.dt):
             raise InvalidInput(f"dt = {self.dt!r} is too small for t1 = {self.t1!r}; take a larger dt")
         if abs(self.t1 / self.dt - self.steps) > 1e-9 * self.steps or self.steps == 0:
@@ -168,10 +168,3 @@ class Setting:
         """Return the parameters as plain data."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**values, "heads": list(self.heads)}
-
-
-def _check_device(name: str) -> None:
-    try:
-        torch.zeros(1, device=torch.device(name))
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InvalidInput(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None

@@ -11,7 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.checks import check_positive, simplex_tolerance
+from jko.checks import check_kind, check_positive, simplex_tolerance
 from jko.errors import InvalidInput
 from jko.flows import AbstractFlow, GradientFlow
 from jko.measure import ParticleMeasure
@@ -77,9 +77,7 @@ class JKO(AbstractScheme):
             (minimizer if fallback is None else fallback, AbstractMinimizer, "fallback"),
             *((check, AbstractCheck, "every check") for check in checks),
         ):
-            if not isinstance(value, kind):
-                hint = f"; write {value.__name__}()" if isinstance(value, type) else ""
-                raise InvalidInput(f"{name} must be an instance of {kind.__name__}, got {value!r}{hint}")
+            check_kind(value, kind, name)
         if checks and not isinstance(transport, Matched):
             raise InvalidInput(
                 f"checks examine the identity coupling of Matched(); with {transport.title} leave checks empty"
