@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from jko.errors import InvalidInput
 from jko.numerics import row_sum
+from jko.spectrum import smallest_eigenvalue
 from jko.status import Status
 from jko.weighted.chart import PathChart, Vector
 from jko.weighted.path_energy import PathEnergy, PathValue
@@ -81,7 +83,9 @@ def shortest_path(energy: PathEnergy, path: Tensor, rtol: float) -> Geodesic:
             last = residual, point.value.value
             point = _newton(search, _descent(search, chart, point))
             continue
-        curvature, direction = _smallest(search, chart)
+        curvature, direction = smallest_eigenvalue(
+            partial(search.product, chart), chart.size, dense=_DENSE, tolerance=1e-4
+        )
         if not curvature < _DOWNHILL:
             break
         point, curvature = _leap(search, chart, point, direction), math.nan
@@ -258,27 +262,6 @@ def _newton(search: _Search, point: _Point) -> _Point:
             break
         chart, point, residual = next_chart, candidate, next_residual
     return point
-
-
-def _smallest(search: _Search, chart: PathChart) -> tuple[float, Vector]:
-    """Smallest eigenvalue of the Hessian at the path of the chart, by Lanczos, and its vector; NaN if not found."""
-    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
-
-    size = chart.size
-    if size <= _DENSE:
-        matrix = np.stack([search.product(chart, row) for row in np.eye(size)])
-        if not np.isfinite(matrix).all():
-            return math.nan, matrix[0]
-        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-        return float(values[0]), vectors[:, 0]
-    operator = LinearOperator((size, size), matvec=lambda z: search.product(chart, z.ravel()), dtype=np.float64)
-    # A direction without any symmetry of its own: a symmetric path may be unstable in others only.
-    start = np.random.Generator(np.random.Philox(0)).standard_normal(size)
-    try:
-        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-4, v0=start)
-    except ArpackError:
-        return math.nan, start
-    return float(values[0]), vectors[:, 0]
 
 
 def _leap(search: _Search, chart: PathChart, point: _Point, direction: Vector) -> _Point:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from jko.checks import check_positive
 from jko.schemes.checks.base import AbstractCheck, CheckResult, FinishedStep
 from jko.schemes.minimizers.chart import Chart
+from jko.spectrum import smallest_eigenvalue
 
 __all__ = ["LocalMinimality"]
 
@@ -51,31 +52,13 @@ class LocalMinimality(AbstractCheck):
 
         def product(z: NDArray[np.float64]) -> NDArray[np.float64]:
             passes["hessian"] += 1
-            return chart.gradient(problem.hessian_product(trial, chart.tangent(z.ravel())))
+            return chart.gradient(problem.hessian_product(trial, chart.tangent(z)))
 
         size = chart.size
-        value = 1.0 if size == 0 else _smallest(product, size)
+        value = 1.0 if size == 0 else smallest_eigenvalue(product, size, dense=_DENSE, tolerance=1e-6)[0]
         if math.isnan(value):
             detail = "no smallest eigenvalue was found: a Hessian product is not finite, or Lanczos did not converge"
             return CheckResult(None, {"smallest_eigenvalue": value}, passes["hessian"], detail)
         passed = value > self.tolerance
         detail = "" if passed else f"smallest eigenvalue {value:.3g}: a saddle or a degenerate point"
         return CheckResult(passed, {"smallest_eigenvalue": value}, passes["hessian"], detail)
-
-
-def _smallest(product: object, size: int) -> float:
-    """The smallest eigenvalue; NaN where it was not found."""
-    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
-
-    operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
-    if size <= _DENSE:
-        matrix = operator @ np.eye(size)
-        if not np.isfinite(matrix).all():
-            return math.nan
-        return float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[0])
-    start = np.random.Generator(np.random.Philox(0)).standard_normal(size)
-    try:
-        values = eigsh(operator, k=1, which="SA", tol=1e-6, v0=start, return_eigenvectors=False)
-    except ArpackError:
-        return math.nan
-    return float(values[0])
