@@ -46,6 +46,14 @@ class ParticleMeasure:
         object.__setattr__(self, "points", x.contiguous())
         object.__setattr__(self, "weights", _weights(weights, x))
 
+    @staticmethod
+    def of_checked(points: Tensor, weights: Tensor) -> ParticleMeasure:
+        """Return a measure of tensors that the caller has checked and will not change: no copy, no further check."""
+        measure = object.__new__(ParticleMeasure)
+        object.__setattr__(measure, "points", points)
+        object.__setattr__(measure, "weights", weights)
+        return measure
+
     @property
     def n(self) -> int:
         """Number of particles."""
@@ -85,10 +93,9 @@ class ParticleMeasure:
                 "convert them first"
             )
         check_finite(points, "points")
-        measure = object.__new__(ParticleMeasure)
-        object.__setattr__(measure, "points", points.detach().clone(memory_format=torch.contiguous_format))
-        object.__setattr__(measure, "weights", self.weights)
-        return measure
+        return ParticleMeasure.of_checked(
+            points.detach().clone(memory_format=torch.contiguous_format), self.weights
+        )
 
     def __repr__(self) -> str:
         batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""

@@ -2,16 +2,15 @@
 
 from jko.energies.algebra import Scaled, Sum
 from jko.energies.attention import AttentionEnergy
-from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
+from jko.energies.base import AbstractEnergy, AbstractHeadAverage, Evaluation, HeadEvaluation, PotentialField
 from jko.energies.function import FunctionEnergy
 from jko.energies.interaction import InteractionEnergy
 from jko.energies.moments import PairMoments
-from jko.energies.plain import AbstractPlainEnergy
 from jko.energies.potential import PotentialEnergy
 
 __all__ = [
     "AbstractEnergy",
-    "AbstractPlainEnergy",
+    "AbstractHeadAverage",
     "AttentionEnergy",
     "Evaluation",
     "FunctionEnergy",

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from jko.checks import check_finite_number
-from jko.energies.attention import AttentionEnergy
-from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
+from jko.energies.base import AbstractEnergy, AbstractHeadAverage, Evaluation, HeadEvaluation, PotentialField
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
@@ -56,7 +55,7 @@ class Scaled(AbstractEnergy):
         return self.energy.moves or callable(self.coefficient)
 
     @property
-    def attention_parts(self) -> tuple[AttentionEnergy, ...]:
+    def attention_parts(self) -> tuple[AbstractHeadAverage, ...]:
         return self.energy.attention_parts
 
     @property
@@ -81,23 +80,18 @@ class Scaled(AbstractEnergy):
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
         return _times(self.coefficient_at(t), self.energy.hessian_product(measure, t, direction))
 
-    def evaluate_heads(self, points: Tensor, weights: Tensor, t: float) -> HeadEvaluation:
-        return _scaled_heads(self.energy.evaluate_heads(points, weights, t), self.coefficient_at(t))
+    def by_head(self) -> AbstractEnergy:
+        return Scaled(self.energy.by_head(), self.coefficient)
 
-    def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
-        return _times(self.coefficient_at(t), self.energy.hessian_product_heads(points, weights, t, direction))
-
-    def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
-        return Scaled(self.energy.heads_alone(indices), self.coefficient)
+    def members(self, indices: Sequence[int]) -> AbstractEnergy:
+        return Scaled(self.energy.members(indices), self.coefficient)
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
         return _scaled_field(self.energy.first_variation_at(targets, measure, t), self.coefficient_at(t))
 
-    def first_variation_heads_at(
-        self, targets: Tensor, points: Tensor, weights: Tensor, t: float
-    ) -> PotentialField | None:
-        field = self.energy.first_variation_heads_at(targets, points, weights, t)
-        return _scaled_field(field, self.coefficient_at(t))
+    @property
+    def passes(self) -> float:
+        return self.energy.passes
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         return self.energy.largest_exponent(measure, t)
@@ -122,7 +116,7 @@ class Sum(AbstractEnergy):
         return any(term.moves for term in self.terms)
 
     @property
-    def attention_parts(self) -> tuple[AttentionEnergy, ...]:
+    def attention_parts(self) -> tuple[AbstractHeadAverage, ...]:
         return tuple(part for term in self.terms for part in term.attention_parts)
 
     @property
@@ -147,52 +141,26 @@ class Sum(AbstractEnergy):
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
         return _added([term.hessian_product(measure, t, direction) for term in self.terms])
 
-    def evaluate_heads(self, points: Tensor, weights: Tensor, t: float) -> HeadEvaluation:
-        lead, others = self._head_terms()
-        heads = lead.evaluate_heads(points, weights, t)
-        shared = [term.evaluate(ParticleMeasure(points, weights), t) for term in others]
-        return _with_shared(heads, shared)
+    def by_head(self) -> AbstractEnergy:
+        if len(self.attention_parts) != 1:
+            raise InvalidInput(
+                f"the head-wise step needs exactly one attention energy, this sum has {len(self.attention_parts)}"
+            )
+        # E = mean_h (E_h + the other terms): every head carries all of them.
+        return Sum(term.by_head() if term.attention_parts else term for term in self.terms)
 
-    def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
-        lead, others = self._head_terms()
-        clouds = ParticleMeasure(points, weights)
-        parts = [term.hessian_product(clouds, t, direction) for term in others]
-        return _added([lead.hessian_product_heads(points, weights, t, direction), *parts])
-
-    def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
-        lead, others = self._head_terms()
-        return Sum((lead.heads_alone(indices), *others))
+    def members(self, indices: Sequence[int]) -> AbstractEnergy:
+        return Sum(term.members(indices) for term in self.terms)
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
         return _added_fields([term.first_variation_at(targets, measure, t) for term in self.terms])
 
-    def first_variation_heads_at(
-        self, targets: Tensor, points: Tensor, weights: Tensor, t: float
-    ) -> PotentialField | None:
-        lead, others = self._head_terms()
-        fields = [lead.first_variation_heads_at(targets, points, weights, t)]
-        for term in others:
-            clouds = [ParticleMeasure(cloud, weights) for cloud in points]
-            rows = [term.first_variation_at(z, cloud, t) for z, cloud in zip(targets, clouds, strict=True)]
-            known = [row for row in rows if row is not None]
-            fields.append(
-                PotentialField(torch.stack([row.value for row in known]), torch.stack([row.gradient for row in known]))
-                if len(known) == len(rows)
-                else None
-            )
-        return _added_fields(fields)
+    @property
+    def passes(self) -> float:
+        return max(term.passes for term in self.terms)
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         return max(term.largest_exponent(measure, t) for term in self.terms)
-
-    def _head_terms(self) -> tuple[AbstractEnergy, list[AbstractEnergy]]:
-        """The one term with heads and the terms that every head shares."""
-        lead = [term for term in self.terms if term.attention_parts]
-        if len(lead) != 1 or len(lead[0].attention_parts) != 1:
-            raise InvalidInput(
-                f"the head-wise step needs exactly one attention energy, this sum has {len(self.attention_parts)}"
-            )
-        return lead[0], [term for term in self.terms if term is not lead[0]]
 
 
 def _added(values: list[Tensor]) -> Tensor:
@@ -246,17 +214,5 @@ def _shifted_heads(parts: list[Evaluation]) -> HeadEvaluation:
             curvature=_added_or_none(
                 [heads.curvature, None if part.curvature is None else part.curvature[..., None, :, :, :]]
             ),
-        )
-    return heads
-
-
-def _with_shared(heads: HeadEvaluation, shared: list[Evaluation]) -> HeadEvaluation:
-    """Heads on clouds of their own, each with the other terms evaluated on the same cloud."""
-    for part in shared:
-        heads = replace(
-            heads,
-            energy=heads.energy + part.value,
-            first_variation=heads.first_variation + part.first_variation,
-            gradient=heads.gradient + part.gradient,
         )
     return heads

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from jko.averages import head_average
 from jko.checks import check_sign
-from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
+from jko.energies.base import AbstractEnergy, AbstractHeadAverage, Evaluation, HeadEvaluation, PotentialField
 from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads, SelectedHeads
@@ -24,7 +24,7 @@ __all__ = ["AttentionEnergy"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, init=False)
-class AttentionEnergy(AbstractEnergy):
+class AttentionEnergy(AbstractHeadAverage):
     """E(u, t) = 1/2 mean_h sum_ij w_i w_j exp<x_i, D_h(t) x_j>, Massucco et al. 2026, eq. (20) and (146).
 
     Args:
@@ -67,7 +67,7 @@ class AttentionEnergy(AbstractEnergy):
         D = self._matrices(measure.points, t)
         shape = _batch_shape(measure, D)
         parts = [
-            self._head_evaluation(x, w, D_, curvature=curvature, moments=moments) for x, w, D_ in _batches(measure, D)
+            self._evaluate_heads(x, w, D_, curvature=curvature, moments=moments) for x, w, D_ in _batches(measure, D)
         ]
         heads = _stack(parts, shape) if shape else parts[0]
         weights = self.heads.head_weights
@@ -122,22 +122,17 @@ class AttentionEnergy(AbstractEnergy):
         ]
         return torch.stack(rows).reshape(*shape, *rows[0].shape)
 
-    def evaluate_heads(self, points: Tensor, weights: Tensor, t: float) -> HeadEvaluation:
-        return self._head_evaluation(points, weights, self._single_path(points, t))
-
-    def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
-        return self._directional(points, weights, self._single_path(points, t), direction)
-
-    def heads_alone(self, indices: Sequence[int]) -> AttentionEnergy:
-        return AttentionEnergy(SelectedHeads(self.heads, tuple(indices)), self.sign, self.reduction)
+    def by_head(self) -> AbstractEnergy:
+        return _HeadsApart(self)
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
-        field = self._field(targets, measure.points, measure.weights, self._matrices(measure.points, t))
-        weights = self.heads.head_weights
-        return PotentialField(head_average(field.value, weights), head_average(field.gradient, weights, axis=-3))
-
-    def first_variation_heads_at(self, targets: Tensor, points: Tensor, weights: Tensor, t: float) -> PotentialField:
-        return self._field(targets, points, weights, self._single_path(points, t))
+        D, weights = self._matrices(measure.points, t), self.heads.head_weights
+        shape, m = _batch_shape(measure, D), targets.shape[-2:]
+        places = targets.expand(*shape, *m).reshape(-1, *m)
+        fields = [self._field(z, x, w, D_) for z, (x, w, D_) in zip(places, _batches(measure, D), strict=True)]
+        value = torch.stack([head_average(field.value, weights) for field in fields])
+        gradient = torch.stack([head_average(field.gradient, weights, axis=-3) for field in fields])
+        return PotentialField(value.reshape(*shape, *value.shape[1:]), gradient.reshape(*shape, *gradient.shape[1:]))
 
     def _field(self, targets: Tensor, points: Tensor, weights: Tensor, D: Tensor) -> PotentialField:
         sums = self.reduction.cross_sums(targets, points, weights, D)
@@ -157,13 +152,7 @@ class AttentionEnergy(AbstractEnergy):
             )
         return D.to(device=points.device, dtype=points.dtype)
 
-    def _single_path(self, points: Tensor, t: float) -> Tensor:
-        D = self._matrices(points, t)
-        if D.ndim != 3 or points.shape[:-2] != D.shape[:1]:
-            raise InvalidInput(f"head-wise points need shape ({D.shape[-3]}, n, d), got {tuple(points.shape)}")
-        return D
-
-    def _head_evaluation(
+    def _evaluate_heads(
         self, points: Tensor, weights: Tensor, D: Tensor, *, curvature: bool = False, moments: bool = False
     ) -> HeadEvaluation:
         sums = self.reduction.exponential_sums(points, weights, D, second=curvature or moments)
@@ -209,6 +198,47 @@ class AttentionEnergy(AbstractEnergy):
         return packed[:, _unpacking(D.shape[-1], D.device)].movedim(-1, 1)
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _HeadsApart(AbstractEnergy):
+    """The heads of an attention energy side by side: E_h on member h of a batch (H, n, d), the head-wise step."""
+
+    attention: AttentionEnergy
+
+    @property
+    def moves(self) -> bool:
+        return self.attention.moves
+
+    @property
+    def description(self) -> str:
+        return f"{self.attention.description}, head by head"
+
+    def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
+        heads = self.attention._evaluate_heads(
+            measure.points, measure.weights, self._matrices(measure, t), curvature=curvature
+        )
+        return Evaluation(heads.energy, heads.first_variation, heads.gradient, curvature=heads.curvature)
+
+    def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
+        return self.attention._directional(measure.points, measure.weights, self._matrices(measure, t), direction)
+
+    def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
+        return self.attention._field(targets, measure.points, measure.weights, self._matrices(measure, t))
+
+    def members(self, indices: Sequence[int]) -> _HeadsApart:
+        energy = self.attention
+        return _HeadsApart(AttentionEnergy(SelectedHeads(energy.heads, tuple(indices)), energy.sign, energy.reduction))
+
+    def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
+        return self.attention.reduction.largest_exponent(measure.points, self._matrices(measure, t))
+
+    def _matrices(self, measure: ParticleMeasure, t: float) -> Tensor:
+        D = self.attention._matrices(measure.points, t)
+        if D.ndim != 3 or measure.batch_shape != D.shape[:1]:
+            raise InvalidInput(f"head-wise points need shape ({D.shape[-3]}, n, d), got {tuple(measure.points.shape)}")
+        return D
+
+
 _DOUBLE = torch.float64
 
 
@@ -248,7 +278,8 @@ def _batches(measure: ParticleMeasure, D: Tensor) -> list[tuple[Tensor, Tensor, 
 
 def _stack(parts: list[HeadEvaluation], shape: torch.Size) -> HeadEvaluation:
     def stacked(rows: list[Tensor]) -> Tensor:
-        return torch.stack(rows).reshape(*shape, *rows[0].shape)
+        whole = rows[0] if len(rows) == 1 else torch.stack(rows)
+        return whole.reshape(*shape, *rows[0].shape)
 
     def joined(name: str) -> Tensor:
         return stacked([getattr(part, name) for part in parts])

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from torch import Tensor
 
 from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
+from jko.heads import AbstractHeads
 from jko.measure import ParticleMeasure
+from jko.reductions import AbstractReduction
 
-if TYPE_CHECKING:
-    from jko.energies.attention import AttentionEnergy
-
-__all__ = ["AbstractEnergy", "Evaluation", "HeadEvaluation", "PotentialField"]
+__all__ = ["AbstractEnergy", "AbstractHeadAverage", "Evaluation", "HeadEvaluation", "PotentialField"]
 
 
 @final
@@ -65,6 +65,22 @@ class Evaluation:
     heads: HeadEvaluation | None = None
     curvature: Tensor | None = None
 
+    def by_head(self) -> Evaluation:
+        """Return the parts per head as the members of a batch (H,): what `AbstractEnergy.by_head` evaluates to.
+
+        Raises:
+            InvalidInput: for an energy that is not an average over heads.
+        """
+        heads = self.heads
+        if heads is None:
+            raise InvalidInput("this energy has no heads, or those of several attention energies")
+        return Evaluation(heads.energy, heads.first_variation, heads.gradient, curvature=heads.curvature)
+
+    def as_batch(self) -> Evaluation:
+        """Return the evaluation of one measure as that of a batch (1,) without its heads."""
+        curvature = None if self.curvature is None else self.curvature[None]
+        return Evaluation(self.value[None], self.first_variation[None], self.gradient[None], curvature=curvature)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,8 +88,8 @@ class PotentialField:
     """A first variation as a function of position.
 
     Attributes:
-        value: shape (m,), or (H, m).
-        gradient: ambient, shape (m, d), or (H, m, d).
+        value: shape (*batch, m).
+        gradient: ambient, shape (*batch, m, d).
     """
 
     value: Tensor
@@ -81,7 +97,11 @@ class PotentialField:
 
 
 class AbstractEnergy(ABC):
-    """A time-dependent energy of particle measures. Energies add up, and numbers scale them."""
+    """A time-dependent energy of particle measures. Energies add up, and numbers scale them.
+
+    A member of the family says what it is (`moves`, `description`) and gives `evaluate`, `hessian_product` and
+    `first_variation_at`, each for batches too; the rest has defaults.
+    """
 
     __slots__ = ()
 
@@ -92,24 +112,15 @@ class AbstractEnergy(ABC):
 
     @property
     @abstractmethod
-    def attention_parts(self) -> tuple[AttentionEnergy, ...]:
-        """The attention energies inside: their heads give the mobilities of the weighted metrics."""
-
-    @property
-    @abstractmethod
     def description(self) -> str:
         """One line for run summaries: what it is, its sign, its reduction."""
 
     @abstractmethod
     def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
-        """Return value, first variation and gradient at (u, t) in ONE pass over the pairs; on request the curvature.
+        """Return value, first variation and gradient at (u, t) in `passes` passes; on request the curvature.
 
         Non-finite values are returned as they are; `largest_exponent` tells why.
         """
-
-    @abstractmethod
-    def value(self, measure: ParticleMeasure, t: float) -> Tensor:
-        """Return s E(u, t) alone, shape (*batch,), float64: a cheaper pass."""
 
     @abstractmethod
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
@@ -125,52 +136,41 @@ class AbstractEnergy(ABC):
         """
 
     @abstractmethod
-    def evaluate_heads(self, points: Tensor, weights: Tensor, t: float) -> HeadEvaluation:
-        """Evaluate head h on its own cloud points[h] (the head-wise step); one pass.
-
-        Args:
-            points: shape (H, n, d).
-            weights: shape (n,).
-            t: time.
-
-        Raises:
-            InvalidInput: when the energy is not an average over heads.
-        """
-
-    @abstractmethod
-    def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
-        """Return `hessian_product` for each head on its own cloud, shape (H, n, d)."""
-
-    @abstractmethod
-    def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
-        """Return the energy of some heads alone, the mean of their E_h, together with the parts that all heads share.
-
-        The evaluation of its heads costs only as many pair sums as there are heads left.
-
-        Raises:
-            InvalidInput: when the energy is not an average over heads.
-        """
-
-    @abstractmethod
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
-        """Return s dE/du and its ambient gradient at other points (m, d), the unbatched measure fixed.
+        """Return s dE/du and its ambient gradient at other points (*batch, m, d), the measure fixed.
 
         None where the energy is only known at its particles.
         """
 
-    @abstractmethod
-    def first_variation_heads_at(
-        self, targets: Tensor, points: Tensor, weights: Tensor, t: float
-    ) -> PotentialField | None:
-        """Return the same for each head on its own cloud (H, n, d), at targets (H, m, d)."""
+    @property
+    def passes(self) -> float:
+        """Passes over the pairs that one evaluation, or one Hessian product, takes."""
+        return 1.0
 
-    @abstractmethod
+    @property
+    def attention_parts(self) -> tuple[AbstractHeadAverage, ...]:
+        """The averages over heads inside: their heads give the mobilities of the weighted metrics."""
+        return ()
+
+    def value(self, measure: ParticleMeasure, t: float) -> Tensor:
+        """Return s E(u, t) alone, shape (*batch,), float64: often a cheaper pass."""
+        return self.evaluate(measure, t).value
+
+    def by_head(self) -> AbstractEnergy:
+        """Return the energies of the heads side by side: member h of a batch (H, n, d) is evaluated by head h alone.
+
+        Raises:
+            InvalidInput: when the energy is not an average over heads.
+        """
+        raise InvalidInput(f"{self.description} is no average over heads; add an attention energy, or use Wasserstein2()")
+
+    def members(self, indices: Sequence[int]) -> AbstractEnergy:
+        """Return the energy of some members of a batch alone: itself, where all members have the same energy."""
+        return self
+
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         """Return the largest exponent in the energy at (u, t) (what overflows first); -inf where there is none."""
-
-    def head(self, index: int) -> AbstractEnergy:
-        """Return the energy of one head alone, E_h with its weight 1."""
-        return self.heads_alone([index])
+        return -math.inf
 
     def gradient(self, measure: ParticleMeasure, t: float) -> Tensor:
         """Return the ambient gradient per unit mass, shape (*batch, n, d)."""
@@ -189,3 +189,24 @@ class AbstractEnergy(ABC):
         from jko.energies.algebra import Scaled
 
         return Scaled(self, coefficient)
+
+
+class AbstractHeadAverage(AbstractEnergy):
+    """An energy that is an average over heads, whose kernel sums are the mobilities of the weighted metrics."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def heads(self) -> AbstractHeads:
+        """The path t -> D(t) of head matrices."""
+
+    @property
+    @abstractmethod
+    def sign(self) -> int:
+        """+1 or -1: whether E or -E is minimized."""
+
+    @property
+    @abstractmethod
+    def reduction(self) -> AbstractReduction:
+        """How the pair sums are formed."""

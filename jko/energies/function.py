@@ -9,8 +9,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.energies.base import Evaluation, PotentialField
-from jko.energies.plain import AbstractPlainEnergy, check_direction, for_each, stacked
+from jko.energies.base import AbstractEnergy, Evaluation, PotentialField
+from jko.energies.batches import check_direction, for_each, stacked
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
@@ -19,7 +19,7 @@ __all__ = ["FunctionEnergy"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, init=False)
-class FunctionEnergy(AbstractPlainEnergy):
+class FunctionEnergy(AbstractEnergy):
     """E(u, t) = fn(points, weights, t), any function that autograd can differentiate.
 
     The gradient per unit mass is dE/dx_i / w_i, so every weight must be positive: a tracer has no derivative. The
@@ -40,10 +40,6 @@ class FunctionEnergy(AbstractPlainEnergy):
             raise InvalidInput(f"fn must be a function fn(points, weights, t), got {type(fn).__name__}")
         object.__setattr__(self, "fn", fn)
         object.__setattr__(self, "moves", bool(moves))
-
-    @property
-    def kind(self) -> str:
-        return "an energy given as a function"
 
     @property
     def description(self) -> str:

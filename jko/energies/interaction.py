@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from jko.averages import mass_average
-from jko.energies.base import Evaluation, PotentialField
-from jko.energies.plain import AbstractPlainEnergy, check_direction, for_each, stacked
+from jko.energies.base import AbstractEnergy, Evaluation, PotentialField
+from jko.energies.batches import check_direction, for_each, stacked, stacked_fields
 from jko.errors import InvalidInput
 from jko.kernels import AbstractKernel
 from jko.measure import ParticleMeasure
@@ -21,7 +21,7 @@ __all__ = ["InteractionEnergy"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, init=False)
-class InteractionEnergy(AbstractPlainEnergy):
+class InteractionEnergy(AbstractEnergy):
     """E(u) = 1/2 sum_ij w_i w_j W(x_i, x_j) with a symmetric kernel W.
 
     A particle's pair with itself counts W(x, x), as in the double integral, unless the kernel is singular: then it is
@@ -44,10 +44,6 @@ class InteractionEnergy(AbstractPlainEnergy):
         pairs_by(reduction, kernel)
         object.__setattr__(self, "kernel", kernel)
         object.__setattr__(self, "reduction", reduction)
-
-    @property
-    def kind(self) -> str:
-        return "an interaction energy"
 
     @property
     def moves(self) -> bool:
@@ -77,10 +73,13 @@ class InteractionEnergy(AbstractPlainEnergy):
         return for_each(measure, product)
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
-        sources, weights, _ = _sources(measure.points, measure.weights)
-        sums = self._pairs.sums(self.kernel, targets, sources, weights, None, 1)
-        assert sums.gradient is not None
-        return PotentialField(sums.value, sums.gradient)
+        def field(x: Tensor, w: Tensor, index: tuple[int, ...]) -> PotentialField:
+            sources, weights, _ = _sources(x, w)
+            sums = self._pairs.sums(self.kernel, targets[index], sources, weights, None, 1)
+            assert sums.gradient is not None
+            return PotentialField(sums.value, sums.gradient)
+
+        return stacked_fields(measure, field)
 
     @property
     def _pairs(self) -> AbstractPairs:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from jko.averages import mass_average
-from jko.energies.base import Evaluation, PotentialField
-from jko.energies.plain import AbstractPlainEnergy, check_direction
+from jko.energies.base import AbstractEnergy, Evaluation, PotentialField
+from jko.energies.batches import check_direction
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
@@ -21,7 +21,7 @@ __all__ = ["PotentialEnergy"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, init=False)
-class PotentialEnergy(AbstractPlainEnergy):
+class PotentialEnergy(AbstractEnergy):
     """E(u, t) = sum_i w_i V(x_i), or V(x_i, t).
 
     Derivatives come from autograd where they are not given, with gradients enabled for the calls only.
@@ -55,10 +55,6 @@ class PotentialEnergy(AbstractPlainEnergy):
         object.__setattr__(self, "slope", gradient)
         object.__setattr__(self, "product", hessian_product)
         object.__setattr__(self, "moves", _takes_time(V) if moves is None else bool(moves))
-
-    @property
-    def kind(self) -> str:
-        return "a potential energy"
 
     @property
     def description(self) -> str:

@@ -1,4 +1,4 @@
-"""The objective of one minimizing-movement step in the tangent space at the old measure."""
+"""The objective of one minimizing-movement step: groups of particles under energy plus movement."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import TypeVar, final
 import torch
 from torch import Tensor
 
-from jko.energies import AbstractEnergy, Evaluation, HeadEvaluation
+from jko.energies import AbstractEnergy, Evaluation
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
 from jko.numerics import all_finite
+from jko.schemes.movement import AbstractMovement, Excess
 
-__all__ = ["StepProblem", "Trial"]
+__all__ = ["RESIDUAL_FLOOR", "StepObjective", "Trial"]
 
-_RESIDUAL_FLOOR = 30.0
-# Relative to the heaviest particle: what weighs less has to meet the tolerance on its own.
+RESIDUAL_FLOOR = 30.0
+"""Rounding errors that the residual of a stationary state may be made of, in units of eps: the largest seen was 12."""
 _LIGHT = 1e-3
+"""What weighs less than this share of the heaviest particle has to meet the tolerance on its own."""
 _Number = TypeVar("_Number")
 
 
@@ -31,18 +33,18 @@ class Trial:
     Axes: G groups (1, or H heads of a lifted metric, each minimizing its own objective), n particles, d coordinates.
 
     Attributes:
-        xi: tangent displacements at y, shape (G, n, d).
-        points: Exp_y(xi), shape (G, n, d).
-        ambient: ambient gradient of the energy there, per unit mass, shape (G, n, d).
-        pull: (d Exp_y)^* of the ambient gradient, tangent at y, shape (G, n, d).
+        xi: tangent displacements at the base points z, shape (G, n, d).
+        points: Exp_z(xi), shape (G, n, d).
+        ambient: ambient gradient of energy and excess there, per unit mass, shape (G, n, d).
+        pull: (d Exp_z)^* of the ambient gradient, tangent at z, shape (G, n, d).
         potential: first variation at the points, shape (G, n).
         energy: s E of each group, a list of G numbers.
-        objective: s E + W^2 / (2 tau) of each group.
+        cost: T of each group, the squared cost of moving.
+        objective: s E + T / (2 tau) of each group.
         residual: relative first-order residual, the largest over groups and tracers; inf where anything is not finite.
         mass_residual: the same with the tracers (weight 0) left out.
-        evaluation: the evaluation at the points (G = 1 of a metric that is not lifted), else None.
-        curvature: ambient Hessian of the first variation at the points, (G, n, d, d), where it was asked for.
         residuals: `residual` and `mass_residual` of each group alone.
+        evaluation: the evaluation at the points, of a batch (G,); None where there is none for all groups.
     """
 
     xi: Tensor
@@ -51,20 +53,20 @@ class Trial:
     pull: Tensor
     potential: Tensor
     energy: list[float]
+    cost: list[float]
     objective: list[float]
     residual: float
     mass_residual: float
-    evaluation: Evaluation | None
     residuals: list[tuple[float, float]]
-    curvature: Tensor | None = None
+    evaluation: Evaluation | None
 
     @property
     def finite(self) -> bool:
         """Whether every number of this trial is finite."""
         return math.isfinite(self.residual)
 
-    def selected(self, groups: Sequence[int]) -> Trial:
-        """Return the part of these groups, without the curvature."""
+    def members(self, groups: Sequence[int]) -> Trial:
+        """Return the part of these groups."""
         return _joined([self], groups)
 
     @staticmethod
@@ -76,126 +78,145 @@ class Trial:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class StepProblem:
-    """Minimize sE(Exp_y xi, t) + sum_i w_i b_i |xi_i|^2 / (2 tau) over tangent vectors xi at y.
+class StepObjective:
+    """Minimize sE(x, t) + T(x) / (2 tau), x = Exp_z(xi), over tangent vectors xi at the base points z of the movement.
 
-    For a lifted metric head h minimizes sE_h with b = m_h, all heads side by side.
+    T = sum_i w_i b_i |xi_i|^2 + excess(x). All groups side by side, each with its own base points and mobility.
 
     Attributes:
-        energy: the energy.
+        energy: the energy of a batch (G, n, d): for a lifted metric, head h on its own cloud.
+        movement: T, with base points z and mobility b.
         manifold: the manifold.
-        measure: y = u^{k-1}.
         t: END time t_k of the step.
         tau: step size.
-        mobility: b at y, shape (G, n), frozen over the step.
-        lifted: whether each group is a head with its own cloud.
         rtol: the relative residual that counts as solved; it sets the rounding floor of the residual.
-        noise: relative accuracy of the forces where it is worse than rounding, such as that of a transport solver.
+        reference: the objective of each group at the old measure, which a result may not exceed; None where the old
+            measure is no candidate, having another support.
     """
 
     energy: AbstractEnergy
+    movement: AbstractMovement
     manifold: AbstractManifold
-    measure: ParticleMeasure
     t: float
     tau: float
-    mobility: Tensor
-    lifted: bool
     rtol: float
-    noise: float = 0.0
+    reference: list[float] | None = None
     _scales: _Scales = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_scales", _Scales.of(self.measure.weights, self.mobility, self.tau))
+        object.__setattr__(self, "_scales", _Scales.of(self.movement, self.tau))
 
-    def heads(self, indices: Sequence[int]) -> StepProblem:
-        """Return the step of some heads of a lifted metric alone: heads do not see each other within a step."""
-        return replace(self, energy=self.energy.heads_alone(indices), mobility=self.mobility[list(indices)])
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return self.movement.mobility.shape[0]
 
-    def head(self, index: int) -> StepProblem:
-        """Return the step of one head of a lifted metric alone, as one that is not lifted."""
-        return replace(self.heads([index]), lifted=False)
+    def members(self, groups: Sequence[int]) -> StepObjective:
+        """Return the step of these groups alone: groups do not see each other within a step."""
+        index = list(groups)
+        reference = None if self.reference is None else [self.reference[g] for g in index]
+        energy, movement = self.energy.members(index), self.movement.members(index)
+        return replace(self, energy=energy, movement=movement, reference=reference)
+
+    def origin(self, evaluation: Evaluation) -> Trial:
+        """Return the trial at xi = 0 from an evaluation of the groups at the base points, which is at hand."""
+        points = self.movement.base.expand(self.groups, *self.movement.base.shape[-2:])
+        return self._trial(torch.zeros_like(points), points, evaluation)
 
     def evaluate(self, xi: Tensor) -> Trial:
-        """Return the trial at xi, shape (G, n, d): ONE pass over the pairs."""
-        y = self.measure.points
-        points = self.manifold.exp(y, xi)
+        """Return the trial at xi, shape (G, n, d), from one evaluation of the energy."""
+        points = self.manifold.exp(self.movement.base, xi)
         if not all_finite(points):
             return self._broken(xi, points)
-        if self.lifted:
-            heads = self.energy.evaluate_heads(points, self.measure.weights, self.t)
-            return self.from_heads(xi, points, heads)
-        return self.from_evaluation(xi, points, self.energy.evaluate(self.measure.moved(points[0]), self.t))
-
-    def from_heads(self, xi: Tensor, points: Tensor, heads: HeadEvaluation) -> Trial:
-        """Return the trial at xi from an evaluation of the heads that is already at hand."""
-        trial = self._trial(xi, points, heads.gradient, heads.first_variation, heads.energy, None)
-        return trial if heads.curvature is None else replace(trial, curvature=heads.curvature)
-
-    def from_evaluation(self, xi: Tensor, points: Tensor, evaluation: Evaluation) -> Trial:
-        """Return the trial at xi from an evaluation at its points that is already at hand."""
-        gradient, potential = evaluation.gradient[None], evaluation.first_variation[None]
-        trial = self._trial(xi, points, gradient, potential, evaluation.value[None], evaluation)
-        return trial if evaluation.curvature is None else replace(trial, curvature=evaluation.curvature[None])
+        measure = ParticleMeasure.of_checked(points, self.movement.weights)
+        return self._trial(xi, points, self.energy.evaluate(measure, self.t))
 
     def fixed_point(self, trial: Trial) -> Tensor:
-        """Return -(tau / b) (d Exp_y)^* grad, the map whose fixed points are the stationary displacements."""
+        """Return -(tau / b) (d Exp_z)^* grad, the map whose fixed points are the stationary displacements."""
         return trial.pull * self._scales.step
 
     def stationarity(self, trial: Trial) -> Tensor:
-        """Return b xi / tau + (d Exp_y)^* grad per unit mass, shape (G, n, d): zero at a minimizer."""
+        """Return b xi / tau + (d Exp_z)^* grad per unit mass, shape (G, n, d): zero at a minimizer."""
         return trial.xi * self._scales.stiffness + trial.pull
 
     def hessian_product(self, trial: Trial, eta: Tensor) -> Tensor:
         """Return the derivative of `stationarity` along the tangent eta, shape (G, n, d): exact, one pass."""
-        y = self.measure.points
-        moving = self.manifold.exp_differential(y, trial.xi, eta)
-        if self.lifted:
-            bent = self.energy.hessian_product_heads(trial.points, self.measure.weights, self.t, moving)
-        else:
-            moved = self.measure.moved(trial.points[0])
-            bent = self.energy.hessian_product(moved, self.t, moving[0])[None]
-        pulled = self.manifold.exp_adjoint(y, trial.xi, bent)
-        curved = self.manifold.exp_adjoint_derivative(y, trial.xi, trial.ambient, eta)
+        z = self.movement.base
+        moving = self.manifold.exp_differential(z, trial.xi, eta)
+        measure = ParticleMeasure.of_checked(trial.points, self.movement.weights)
+        bent = self.energy.hessian_product(measure, self.t, moving)
+        bent = bent + self.movement.excess_product(trial.points, moving) / (2 * self.tau)
+        pulled = self.manifold.exp_adjoint(z, trial.xi, bent)
+        curved = self.manifold.exp_adjoint_derivative(z, trial.xi, trial.ambient, eta)
         return eta * self._scales.stiffness + pulled + curved
 
-    def _trial(
-        self,
-        xi: Tensor,
-        points: Tensor,
-        ambient: Tensor,
-        potential: Tensor,
-        energy: Tensor,
-        evaluation: Evaluation | None,
-    ) -> Trial:
-        pull = self.manifold.exp_adjoint(self.measure.points, xi, ambient)
-        cost = xi * self._scales.stiffness
-        norms = self._scales.norms(torch.stack([cost + pull, cost, pull, ambient]))
-        energies, costs = energy.tolist(), norms[0][1]
-        objective = [e + self.tau / 2 * c * c for e, c in zip(energies, costs, strict=True)]
-        if all(math.isfinite(value) for value in objective):
-            rows = [list(map(self._relative, *row)) for row in norms]
-        else:
-            rows = [[math.inf] * len(energies)]
-        of_mass = rows[: len(norms) - self._scales.tracers]
-        every, massive = ([max(column) for column in zip(*part, strict=True)] for part in (rows, of_mass))
-        residuals = list(zip(every, massive, strict=True))
+    def _trial(self, xi: Tensor, points: Tensor, evaluation: Evaluation) -> Trial:
+        z, ambient, excess = self.movement.base, evaluation.gradient, self.movement.excess(points)
+        quadratic = xi * self._scales.stiffness
+        pull = force = self.manifold.exp_adjoint(z, xi, ambient)
+        fields = [quadratic + pull, quadratic, pull, ambient]
+        if excess is not None:
+            # The defect weighs the force of the energy against that of all of T, in which no chart occurs.
+            gradient = excess.gradient / (2 * self.tau)
+            resistance = self.manifold.exp_adjoint(z, xi, gradient)
+            fields = [quadratic + resistance + force, quadratic + resistance, force, ambient, quadratic]
+            ambient, pull = ambient + gradient, force + resistance
+            if self.movement.drift is not None:
+                fields.append(self.movement.drift / (2 * self.tau))
+        norms = self._scales.norms(torch.stack(fields))
+        energies = evaluation.value.tolist()
+        # tau^2 sum_i (w_i / b_i) |b_i xi_i / tau|^2 = sum_i w_i b_i |xi_i|^2.
+        sizes = norms[0][1 if excess is None else 4]
+        costs = _costs([(self.tau * size) ** 2 for size in sizes], excess)
+        objective = [e + cost / (2 * self.tau) for e, cost in zip(energies, costs, strict=True)]
+        residuals = self._residuals(norms, objective)
+        every, massive = (max(column) for column in zip(*residuals, strict=True))
+        potential = evaluation.first_variation
         return Trial(
-            xi, points, ambient, pull, potential, energies, objective, max(every), max(massive), evaluation, residuals
+            xi, points, ambient, pull, potential, energies, costs, objective, every, massive, residuals, evaluation
         )
 
-    def _relative(self, defect: float, cost: float, force: float, ambient: float) -> float:
-        """Relative error of the displacement; a stationary state must not chase the rounding of its gradient."""
-        if not math.isfinite(defect) or not math.isfinite(ambient):
-            return math.inf
-        eps = float(torch.finfo(self.measure.dtype).eps)
-        scale = max(cost, force, _RESIDUAL_FLOOR * eps / self.rtol * ambient)
-        return defect / scale if scale > 0 else 0.0
+    def _residuals(self, norms: list[list[list[float]]], objective: list[float]) -> list[tuple[float, float]]:
+        """Relative error of the displacement, per group, over all particles and over those with mass.
+
+        |defect| / max(|cost|, |force|, floor |ambient|, |drift|): the floor keeps a stationary state from chasing the
+        rounding of its gradient.
+        """
+        if not all(math.isfinite(value) for value in objective):
+            return [(math.inf, math.inf)] * len(objective)
+        floor = RESIDUAL_FLOOR * self._scales.eps / self.rtol
+        rows = []
+        for row in norms:
+            drifts = row[5] if len(row) > 5 else [0.0] * len(objective)  # noqa: PLR2004
+            rows.append(
+                [
+                    _relative(defect, max(cost, force, floor * ambient, drift), ambient)
+                    for defect, cost, force, ambient, drift in zip(*row[:4], drifts, strict=True)
+                ]
+            )
+        massive = rows[:-1] if self._scales.tracers else rows
+        return [(max(every), max(part)) for every, part in zip(zip(*rows), zip(*massive), strict=True)]
 
     def _broken(self, xi: Tensor, points: Tensor) -> Trial:
         nan = torch.full_like(xi, math.nan)
         groups = [math.nan] * xi.shape[0]
         residuals = [(math.inf, math.inf)] * xi.shape[0]
-        return Trial(xi, points, nan, nan, nan[..., 0], groups, groups, math.inf, math.inf, None, residuals)
+        return Trial(
+            xi, points, nan, nan, nan[..., 0], groups, groups, groups, math.inf, math.inf, residuals, None
+        )
+
+
+def _relative(defect: float, scale: float, ambient: float) -> float:
+    if not math.isfinite(defect) or not math.isfinite(ambient):
+        return math.inf
+    return defect / scale if scale > 0 else 0.0
+
+
+def _costs(quadratic: list[float], excess: Excess | None) -> list[float]:
+    """T of each group: the quadratic and what exceeds it."""
+    if excess is None:
+        return quadratic
+    return [square + more for square, more in zip(quadratic, excess.value, strict=True)]
 
 
 def _joined(parts: Sequence[Trial], order: Sequence[int]) -> Trial:
@@ -217,11 +238,12 @@ def _joined(parts: Sequence[Trial], order: Sequence[int]) -> Trial:
         pull=rows([part.pull for part in parts]),
         potential=rows([part.potential for part in parts]),
         energy=numbers([part.energy for part in parts]),
+        cost=numbers([part.cost for part in parts]),
         objective=numbers([part.objective for part in parts]),
         residual=max(whole for whole, _ in residuals),
         mass_residual=max(massive for _, massive in residuals),
-        evaluation=None,
         residuals=residuals,
+        evaluation=None,
     )
 
 
@@ -236,22 +258,26 @@ class _Scales:
         roots: (w / b)^(1/2), float64, shape (K, 1, G, n, 1): first for all particles, then for those that a norm with
             their own masses would not hear, with masses 1: light ones, and tracers; only where there are any.
         tracers: whether the last of them are tracers.
+        eps: the rounding unit of the particles.
     """
 
     stiffness: Tensor
     step: Tensor
     roots: Tensor
     tracers: bool
+    eps: float
 
     @staticmethod
-    def of(weights: Tensor, mobility: Tensor, tau: float) -> _Scales:
-        b, masses = mobility[..., None], weights.to(torch.float64)
+    def of(movement: AbstractMovement, tau: float) -> _Scales:
+        weights, b = movement.weights, movement.mobility[..., None]
+        masses = weights.to(torch.float64)
         unheard = [(weights > 0) & (masses < _LIGHT * masses.max()), weights == 0]
         rows = torch.stack([masses, *(mask.to(masses) for mask in unheard if bool(mask.any()))])
-        roots = (rows[:, None] / mobility.to(torch.float64)).sqrt()
-        return _Scales(b / tau, -tau / b, roots[:, None, ..., None], bool(unheard[-1].any()))
+        roots = (rows[:, None] / movement.mobility.to(torch.float64)).sqrt()
+        eps = float(torch.finfo(b.dtype).eps)
+        return _Scales(b / tau, -tau / b, roots[:, None, ..., None], bool(unheard[-1].any()), eps)
 
     def norms(self, vectors: Tensor) -> list[list[list[float]]]:
-        """Norms of vectors (4, G, n, d), numbers (K, 4, G); the root goes in before squares, which could overflow."""
+        """Norms of vectors (V, G, n, d), numbers (K, V, G); the root goes in before squares, which could overflow."""
         norms: list[list[list[float]]] = torch.linalg.vector_norm(vectors * self.roots, dim=(-2, -1)).tolist()
         return norms

@@ -1,62 +1,18 @@
-"""What energies without heads have in common."""
+"""Batches and directions, for energies that take the members of a batch one by one."""
 
 from __future__ import annotations
 
 import itertools
-import math
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from jko.energies.attention import AttentionEnergy
-from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
+from jko.energies.base import Evaluation, PotentialField
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
-__all__ = ["AbstractPlainEnergy", "check_direction", "for_each", "stacked"]
-
-
-class AbstractPlainEnergy(AbstractEnergy):
-    """An energy that is no average over heads and holds no exponentials that could overflow unexplained."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def kind(self) -> str:
-        """What it is, for messages: "a potential energy"."""
-
-    @property
-    def attention_parts(self) -> tuple[AttentionEnergy, ...]:
-        """No parts."""
-        return ()
-
-    def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
-        """Return -inf."""
-        return -math.inf
-
-    def evaluate_heads(self, points: Tensor, weights: Tensor, t: float) -> HeadEvaluation:
-        """Refuse: there are no heads."""
-        raise self._no_heads()
-
-    def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
-        """Refuse: there are no heads."""
-        raise self._no_heads()
-
-    def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
-        """Refuse: there are no heads."""
-        raise self._no_heads()
-
-    def first_variation_heads_at(
-        self, targets: Tensor, points: Tensor, weights: Tensor, t: float
-    ) -> PotentialField | None:
-        """Refuse: there are no heads."""
-        raise self._no_heads()
-
-    def _no_heads(self) -> InvalidInput:
-        return InvalidInput(f"{self.kind} is no average over heads; add an attention energy, or use Wasserstein2()")
+__all__ = ["check_direction", "for_each", "stacked", "stacked_fields"]
 
 
 def for_each(measure: ParticleMeasure, call: Callable[[Tensor, Tensor, tuple[int, ...]], Tensor]) -> Tensor:
@@ -81,6 +37,18 @@ def stacked(measure: ParticleMeasure, evaluate: Callable[[Tensor, Tensor], Evalu
         gradient=joined([part.gradient for part in parts]),
         curvature=joined(curvatures) if len(curvatures) == len(parts) else None,
     )
+
+
+def stacked_fields(
+    measure: ParticleMeasure, field: Callable[[Tensor, Tensor, tuple[int, ...]], PotentialField]
+) -> PotentialField:
+    """Return the first variations of a batch from `field(points, weights, index)` of each member."""
+    fields = [field(*member) for member in _members(measure)]
+    if not measure.batch_shape:
+        return fields[0]
+    shape, rows = measure.batch_shape, [(one.value, one.gradient) for one in fields]
+    value, gradient = (torch.stack(list(column)) for column in zip(*rows, strict=True))
+    return PotentialField(value.reshape(*shape, *value.shape[1:]), gradient.reshape(*shape, *gradient.shape[1:]))
 
 
 def check_direction(direction: Tensor, points: Tensor) -> Tensor:
