@@ -10,10 +10,12 @@ from torch import Tensor
 
 from jko.checks import as_float_tensor, check_finite, check_simplex, simplex_tolerance
 from jko.errors import InvalidInput
+from jko.storable import storable
 
 __all__ = ["ParticleMeasure"]
 
 
+@storable
 @final
 @dataclass(frozen=True, slots=True, eq=False, init=False, repr=False)
 class ParticleMeasure:

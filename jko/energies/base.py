@@ -15,10 +15,12 @@ from jko.errors import InvalidInput
 from jko.heads import AbstractHeads
 from jko.measure import ParticleMeasure
 from jko.reductions import AbstractReduction
+from jko.storable import storable
 
 __all__ = ["AbstractEnergy", "AbstractHeadAverage", "Evaluation", "HeadEvaluation", "PotentialField"]
 
 
+@storable
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadEvaluation:
@@ -44,6 +46,7 @@ class HeadEvaluation:
     moments: PairMoments | None = None
 
 
+@storable
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
@@ -75,6 +78,21 @@ class Evaluation:
         if heads is None:
             raise InvalidInput("this energy has no heads, or those of several attention energies")
         return Evaluation(heads.energy, heads.first_variation, heads.gradient, curvature=heads.curvature)
+
+    def member(self, k: int) -> Evaluation:
+        """Return the evaluation of the k-th member of a batch (B,), heads included."""
+        heads = self.heads
+        if heads is not None:
+            heads = HeadEvaluation(
+                heads.energy[k],
+                heads.first_variation[k],
+                heads.gradient[k],
+                heads.mobility[k],
+                heads.head_weights,
+                None if heads.curvature is None else heads.curvature[k],
+            )
+        curvature = None if self.curvature is None else self.curvature[k]
+        return Evaluation(self.value[k], self.first_variation[k], self.gradient[k], heads, curvature)
 
     def as_batch(self) -> Evaluation:
         """Return the evaluation of one measure as that of a batch (1,) without its heads."""

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from jko.reductions import PairSums
+from jko.storable import storable
 
 __all__ = ["PairMoments"]
 
 
+@storable
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PairMoments:

@@ -13,10 +13,12 @@ from jko.checks import check_kind
 from jko.energies import Evaluation
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
+from jko.storable import storable
 
 __all__ = ["AbstractFlow", "FlowState", "check_measure"]
 
 
+@storable
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowState:

@@ -90,15 +90,25 @@ class AbstractMetric(ABC):
     def squared_slope(self, fields: Fields) -> Tensor:
         """Return the squared metric slope of sE (for a lifted metric the lifted one), shape (*batch,), float64."""
 
-    @abstractmethod
-    def squared_displacement(
-        self, displacement: Tensor, mobility: Tensor, weights: Tensor, head_weights: Tensor | None = None
-    ) -> Tensor:
-        """Return the squared cost of a displacement, shape (*batch,), float64.
+    def energy_of_groups(self, energy: AbstractEnergy) -> AbstractEnergy:
+        """Return the energy that each group of a step minimizes, on a batch (G, n, d): G = H if lifted, else 1."""
+        return energy.by_head() if self.lifted else energy
 
-        Args:
-            displacement: tangent vectors (*batch, n, d), or (*batch, H, n, d) for a lifted metric.
-            mobility: the value of `mobility`.
-            weights: particle weights (n,) or (*batch, n).
-            head_weights: weights of the heads (H,), None meaning 1/H; read by a lifted metric only.
-        """
+    def evaluation_of_groups(self, evaluation: Evaluation) -> Evaluation:
+        """Return an evaluation at one common measure as that of `energy_of_groups`, a batch (G,)."""
+        return evaluation.by_head() if self.lifted else evaluation.as_batch()
+
+    def mobility_of_groups(self, fields: Fields) -> Tensor:
+        """Return the mobility of each group, shape (G, n)."""
+        mobility = self.mobility(fields)
+        return mobility if self.lifted else mobility[None]
+
+    def shares_of_groups(self, evaluation: Evaluation) -> Tensor:
+        """Return the weights of the groups in the step: those of the heads if lifted; float64 on the CPU, (G,)."""
+        heads = evaluation.heads
+        if not self.lifted or heads is None:
+            return torch.ones(1, dtype=torch.float64)
+        if heads.head_weights is not None:
+            return heads.head_weights.to("cpu", torch.float64)
+        count = heads.mobility.shape[-2]
+        return torch.full((count,), 1.0 / count, dtype=torch.float64)

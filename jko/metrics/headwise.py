@@ -52,10 +52,6 @@ class HeadwiseWasserstein(AbstractMetric):
         costs = squared_norm(tangent) / heads.mobility
         return mass_average(fields.measure.weights, head_average(costs, heads.head_weights))
 
-    def squared_displacement(
-        self, displacement: Tensor, mobility: Tensor, weights: Tensor, head_weights: Tensor | None = None
-    ) -> Tensor:
-        return mass_average(weights, head_average(mobility * squared_norm(displacement), head_weights))
 
 
 def _heads(fields: Fields) -> HeadEvaluation:

@@ -40,8 +40,3 @@ class Wasserstein2(AbstractMetric):
 
     def squared_slope(self, fields: Fields) -> Tensor:
         return mass_average(fields.measure.weights, squared_norm(fields.gradient))
-
-    def squared_displacement(
-        self, displacement: Tensor, mobility: Tensor, weights: Tensor, head_weights: Tensor | None = None
-    ) -> Tensor:
-        return mass_average(weights, squared_norm(displacement))

@@ -74,8 +74,3 @@ class WeightedWasserstein(AbstractMetric):
 
     def squared_slope(self, fields: Fields) -> Tensor:
         return mass_average(fields.measure.weights, squared_norm(fields.gradient) / self.mobility(fields))
-
-    def squared_displacement(
-        self, displacement: Tensor, mobility: Tensor, weights: Tensor, head_weights: Tensor | None = None
-    ) -> Tensor:
-        return mass_average(weights, mobility * squared_norm(displacement))

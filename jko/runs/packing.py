@@ -9,20 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jko.energies import Evaluation, HeadEvaluation
-from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput, RunFolderError
-from jko.flows import AbstractFlow, FlowState
-from jko.measure import ParticleMeasure
+from jko.flows import AbstractFlow
 from jko.schemes import StepState
-from jko.schemes.minimizers import Secants
+from jko.storable import STORABLE
 
 __all__ = ["pack", "unpack"]
 
-_CLASSES: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (StepState, FlowState, Evaluation, HeadEvaluation, PairMoments, ParticleMeasure, Secants)
-}
 _ALIGNMENT = 64
 
 
@@ -60,7 +53,7 @@ def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return {"float": value.hex()}
     if isinstance(value, Mapping):
         return {"mapping": {str(key): _pack(item, f"{name}.{key}", tensors) for key, item in value.items()}}
-    if type(value).__name__ in _CLASSES and is_dataclass(value):
+    if type(value).__name__ in STORABLE and is_dataclass(value):
         parts = {part.name: getattr(value, part.name) for part in fields(value)}
         content = {
             key: _pack(item, f"{name}.{key}", tensors)
@@ -97,9 +90,11 @@ def _unpack(tree: Any, tensors: Mapping[str, Tensor], flow: AbstractFlow | None)
         return {key: _unpack(item, tensors, flow) for key, item in tree["mapping"].items()}
     if "tensor" in tree:
         return _unpack_tensor(tensors[tree["tensor"]], tree)
-    kind = _CLASSES[tree["class"]]
+    kind = STORABLE[tree["class"]]
     parts = {key: _unpack(item, tensors, flow) for key, item in tree["fields"].items()}
     if kind is StepState:
+        # Checkpoints of version 0.1 call the minimizer's memory by what it was then.
+        parts["memory"] = parts.pop("secants", parts.get("memory"))
         parts["flow"] = flow
     return kind(**parts)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from jko.flows import AbstractFlow, FlowState
 from jko.measure import ParticleMeasure
 from jko.schemes.checks import CheckResult
-from jko.schemes.minimizers import Secants
 from jko.status import Status
+from jko.storable import storable
 from jko.transport import CouplingCertificate
 
 __all__ = ["AbstractGridScheme", "AbstractScheme", "Step", "StepInfo", "StepState"]
@@ -82,14 +82,15 @@ class Step:
     state: StepState
 
 
+@storable
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class StepState:
-    """What the next step reuses: the flow at the new measure and time, and the minimizer's memory."""
+    """What the next step reuses: the flow at the new measure and time, and what only the scheme itself understands."""
 
     flow: AbstractFlow
     flow_state: FlowState
-    secants: Secants | None = None
+    memory: Any = None
 
     def at(self, t: float) -> StepState:
         """Return the state with its time set to the driver's grid, which may differ from t_{k-1} + tau by rounding."""

@@ -5,26 +5,37 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import dataclass, field, replace
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from jko.checks import check_kind, check_positive, simplex_tolerance
+from jko.checks import check_kind, check_positive
 from jko.errors import InvalidInput
 from jko.flows import AbstractFlow, GradientFlow
 from jko.measure import ParticleMeasure
 from jko.metrics import Fields
 from jko.numerics import row_sum
 from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
-from jko.schemes.checks import AbstractCheck, CheckResult, FinishedStep
-from jko.schemes.coupled import CoupledStep, EntropicBias, check_coupled, check_guess
+from jko.schemes.checks import AbstractCheck, FinishedStep
+from jko.schemes.coupling import AbstractCoupling, CouplingFailedError, coupling_of
 from jko.schemes.inputs import check_step, start_state
-from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, Secants, TrustNewton, reported_residual
-from jko.schemes.objective import StepProblem, Trial
+from jko.schemes.minimizers import (
+    AbstractMinimizer,
+    Anderson,
+    Minimization,
+    TrustNewton,
+    judge,
+    minimize,
+    reported_residual,
+)
+from jko.schemes.movement import EntropicBias
+from jko.schemes.movement.inputs import check_coupled, check_guess
+from jko.schemes.objective import StepObjective, Trial
+from jko.schemes.pose import Pose
 from jko.status import Status
-from jko.transport import AbstractTransport, CouplingCertificate, CouplingProblem, Matched, Sinkhorn
+from jko.transport import AbstractTransport, Matched, Sinkhorn
 
 __all__ = ["JKO"]
 
@@ -32,7 +43,7 @@ _log = logging.getLogger("jko")
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False, init=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class JKO(AbstractScheme):
     """u^k in argmin { sE(u, t_k) + W^2(u, u^{k-1}) / (2 tau) }, Massucco et al. 2026, Section 3.3.
 
@@ -55,38 +66,25 @@ class JKO(AbstractScheme):
     """
 
     tau: float
-    transport: AbstractTransport
-    minimizer: AbstractMinimizer
-    fallback: AbstractMinimizer | None
-    checks: tuple[AbstractCheck, ...]
+    transport: AbstractTransport = field(default=Matched(), kw_only=True)
+    minimizer: AbstractMinimizer = field(default=Anderson(), kw_only=True)
+    fallback: AbstractMinimizer | None = field(default=TrustNewton(), kw_only=True)
+    checks: Sequence[AbstractCheck] = field(default=(), kw_only=True)
 
-    def __init__(
-        self,
-        tau: float,
-        *,
-        transport: AbstractTransport | None = None,
-        minimizer: AbstractMinimizer | None = None,
-        fallback: AbstractMinimizer | None = TrustNewton(),
-        checks: Sequence[AbstractCheck] = (),
-    ) -> None:
-        transport = Matched() if transport is None else transport
-        minimizer = Anderson() if minimizer is None else minimizer
+    def __post_init__(self) -> None:
+        check_positive(self.tau, "tau")
         for value, kind, name in (
-            (transport, AbstractTransport, "transport"),
-            (minimizer, AbstractMinimizer, "minimizer"),
-            (minimizer if fallback is None else fallback, AbstractMinimizer, "fallback"),
-            *((check, AbstractCheck, "every check") for check in checks),
+            (self.transport, AbstractTransport, "transport"),
+            (self.minimizer, AbstractMinimizer, "minimizer"),
+            (self.minimizer if self.fallback is None else self.fallback, AbstractMinimizer, "fallback"),
+            *((check, AbstractCheck, "every check") for check in self.checks),
         ):
             check_kind(value, kind, name)
-        if checks and not isinstance(transport, Matched):
+        if self.checks and not isinstance(self.transport, Matched):
             raise InvalidInput(
-                f"checks examine the identity coupling of Matched(); with {transport.title} leave checks empty"
+                f"checks examine the identity coupling of Matched(); with {self.transport.title} leave checks empty"
             )
-        object.__setattr__(self, "tau", check_positive(tau, "tau"))
-        object.__setattr__(self, "transport", transport)
-        object.__setattr__(self, "minimizer", minimizer)
-        object.__setattr__(self, "fallback", fallback)
-        object.__setattr__(self, "checks", tuple(checks))
+        object.__setattr__(self, "checks", tuple(self.checks))
 
     @property
     def title(self) -> str:
@@ -138,242 +136,156 @@ class JKO(AbstractScheme):
         state: StepState,
         guess: ParticleMeasure | None,
     ) -> Step:
-        old = state.flow_state
-        passes = 0.0
-        evaluation = None if flow.moves else old.evaluation
+        """Pose, minimize and judge, certify, hand over."""
+        evaluation, passes = (None if flow.moves else state.flow_state.evaluation), 0.0
         if evaluation is None:
             curvature = self.minimizer.wants_curvature
-            evaluation, passes = flow.energy.evaluate(measure, t + tau, curvature=curvature), 1.0
+            evaluation, passes = flow.energy.evaluate(measure, t + tau, curvature=curvature), flow.energy.passes
         fields = flow.fields(measure, t + tau, evaluation)
-        problem, origin = self._problem(flow, fields, tau)
+        pose = Pose.of(flow, fields, tau, self.minimizer.tolerance(measure.dtype))
         previous = float(evaluation.value)
-        columns = {"energy_previous": previous, "time_part": previous - old.columns["energy"]}
+        columns = {"energy_previous": previous, "time_part": previous - state.flow_state.columns["energy"]}
+        guess = check_guess(flow, measure, guess)
+        origin, _ = pose.origin(pose.objective(pose.matched))
         if not origin.finite:
             detail = flow.explain_non_finite(measure, t + tau)
             info = StepInfo(Status.NON_FINITE, {**columns, "evaluations": passes}, origin.xi, 0.0, detail=detail)
             return Step(measure, info, state)
-        if not isinstance(self.transport, Matched):
-            return self._coupled(flow, fields, problem, guess, passes, columns, state)
-        guess = check_guess(flow, measure, guess)
-        start = None if guess is None else _logarithm(flow, measure, guess, origin)
-        found = self._minimize(problem, origin, start, state.secants)
-        return self._finish(flow, fields, problem, origin, found, passes + found.passes, columns, state)
+        coupling = coupling_of(self.transport, pose, guess)
+        outcome = self._solve(pose, coupling, guess, state.memory)
+        return self._finish(pose, coupling, replace(outcome, passes=passes + outcome.passes), columns, measure, state)
 
-    def _problem(self, flow: GradientFlow, fields: Fields, tau: float) -> tuple[StepProblem, Trial]:
-        """The step's objective and its trial at xi = 0, from the fields at y and the end time."""
-        metric, y = flow.metric, fields.measure.points
-        mobility = metric.mobility(fields)
-        problem = StepProblem(
-            energy=flow.energy,
-            manifold=flow.manifold,
-            measure=fields.measure,
-            t=fields.t,
-            tau=tau,
-            mobility=mobility if metric.lifted else mobility[None],
-            lifted=metric.lifted,
-            rtol=self.minimizer.tolerance(fields.measure.dtype),
-        )
-        heads = fields.evaluation.heads
-        if metric.lifted:
-            assert heads is not None
-            zero = torch.zeros(problem.mobility.shape[0], *y.shape, dtype=y.dtype, device=y.device)
-            return problem, problem.from_heads(zero, y.expand_as(zero), heads)
-        zero = torch.zeros_like(y)[None]
-        return problem, problem.from_evaluation(zero, y[None], fields.evaluation)
-
-    def _coupled(
-        self,
-        flow: GradientFlow,
-        fields: Fields,
-        problem: StepProblem,
-        guess: ParticleMeasure | None,
-        passes: float,
-        columns: dict[str, float],
-        state: StepState,
-    ) -> Step:
-        """Take the step with the coupling left to the transport solver."""
-        setting = CoupledStep(
-            flow=flow,
-            fields=fields,
-            mobility=problem.mobility[0],
-            transport=self.transport,
-            tau=problem.tau,
-            rtol=problem.rtol,
-            minimize=lambda part, start, xi: self._minimize(part, start, xi, None),
-        )
-        found = setting.solve(check_guess(flow, fields.measure, guess))
-        certificate = None if found.coupling is None else setting.certify(found)
-        status, detail = found.status, _explained(flow, fields, found.detail)
-        new = state
-        if found.evaluation is not None:
-            new = StepState(flow, flow.state_of(flow.fields(found.measure, fields.t, found.evaluation)))
-            finite = all(math.isfinite(new.flow_state.columns[name]) for name in ("energy", "slope2", "dissipation"))
-            if status.ok and not finite:
-                status, detail = Status.NON_FINITE, flow.explain_non_finite(found.measure, fields.t)
-        largest = float(row_sum(found.xi.square()).amax().sqrt())
-        if isinstance(self.transport, Sinkhorn):
-            bias = EntropicBias.of(self.transport, flow, fields, problem.mobility[0], problem.tau)
-            columns["entropic_bias"] = bias.relative_error
-        info = StepInfo(
-            status,
-            {
-                **columns,
-                "squared_distance": found.squared_distance,
-                "largest_displacement": largest,
-                "residual": found.residual,
-                "evaluations": passes + found.passes,
-                "certified": float(status.ok and (certificate is None or certificate.optimal is True)),
-                "couplings": found.rounds,
-                "marginal_error": found.marginal_error,
-            },
-            found.xi,
-            largest,
-            trial=None if status.ok else found.measure,
-            coupling=certificate,
-            detail=detail,
-        )
-        return Step(found.measure, info, new) if status.ok else Step(fields.measure, info, state)
+    def _solve(
+        self, pose: Pose, coupling: AbstractCoupling, guess: ParticleMeasure | None, memory: Any
+    ) -> _Outcome:
+        """Minimize with the first movement, then with that of every better coupling, until one stays."""
+        place, passes, origin, objective, trial = guess, 0.0, None, None, None
+        try:
+            movement = coupling.first()
+            while True:
+                objective = pose.objective(movement)
+                origin, paid = pose.origin(objective)
+                reference = pose.reference(objective, origin, coupling.start.weights)
+                start = None
+                if place is not None:
+                    start = pose.flow.manifold.log(movement.base, place.points).expand_as(origin.xi).clone()
+                # On the way from a guess only the end must lie below the old measure.
+                least = reference if guess is None or movement.base is pose.fields.measure.points else None
+                found = self._minimize(objective, origin, least, start, memory)
+                trial, passes = found.trial, passes + paid + found.passes
+                if not found.status.ok:
+                    status, detail = coupling.explain(found.status, found.detail)
+                    return _Outcome(status, detail, objective, origin, trial, passes, None)
+                better = coupling.following(trial)
+                if better is None:
+                    status, detail = judge(objective, trial, reference)
+                    return _Outcome(status, detail, objective, origin, trial, passes, found.memory)
+                movement, place = better, coupling.start.moved(trial.points[0])
+        except CouplingFailedError as error:
+            return _Outcome(error.status, str(error), objective, origin, trial, passes, None)
 
     def _minimize(
-        self, problem: StepProblem, origin: Trial, guess: Tensor | None, secants: Secants | None
+        self,
+        objective: StepObjective,
+        origin: Trial,
+        reference: Sequence[float] | None,
+        guess: Tensor | None,
+        memory: Any,
     ) -> Minimization:
         """Minimize, with the fallback where the minimizer fails; the passes are those of all attempts."""
-        found = self.minimizer.minimize(problem, origin, guess, secants)
-        if found.status.ok or self.fallback is None:
-            return found
-        # A wrong branch is no place to start from; an unfinished point is, and so is one that only some heads spoil.
-        unfinished = found.status is Status.NOT_CONVERGED and found.trial.residual < 0.1
-        start = found.trial.xi if unfinished or (problem.lifted and found.trial.finite) else guess
-        second = self.fallback.minimize(problem, origin, start)
-        passes = found.passes + second.passes
-        if start is not guess and not problem.lifted and not second.status.ok:
-            third = self.fallback.minimize(problem, origin, guess)
+        first = minimize(self.minimizer, objective, origin, reference, guess, memory)
+        if first.status.ok or self.fallback is None:
+            return first
+        # A wrong branch is no place to start from; an unfinished point is, and so is one that only some groups spoil.
+        several = objective.groups > 1
+        unfinished = first.status is Status.NOT_CONVERGED and first.trial.residual < 0.1
+        start = first.trial.xi if unfinished or (several and first.trial.finite) else guess
+        second = minimize(self.fallback, objective, origin, reference, start)
+        passes = first.passes + second.passes
+        if start is not guess and not several and not second.status.ok:
+            third = minimize(self.fallback, objective, origin, reference, guess)
             passes += third.passes
             second = third if third.status.ok else second
-        return replace(second, passes=passes)
+        return replace(second, passes=passes, memory=None)
 
     def _finish(
         self,
-        flow: GradientFlow,
-        fields: Fields,
-        problem: StepProblem,
-        origin: Trial,
-        found: Minimization,
-        passes: float,
+        pose: Pose,
+        coupling: AbstractCoupling,
+        outcome: _Outcome,
         columns: dict[str, float],
+        measure: ParticleMeasure,
         state: StepState,
     ) -> Step:
-        trial, measure = found.trial, fields.measure
-        displacement = trial.xi if problem.lifted else trial.xi[0]
-        heads = fields.evaluation.heads
-        weights = None if heads is None else heads.head_weights
-        squared = flow.metric.squared_displacement(
-            displacement, problem.mobility if problem.lifted else problem.mobility[0], measure.weights, weights
-        )
-        columns = {**columns, "squared_distance": float(squared)}
-        if problem.lifted:
-            energies = torch.tensor(trial.energy, dtype=torch.float64)
-            columns["head_energy"] = float(energies.mean() if weights is None else energies @ weights.to(energies))
-        largest = float(row_sum(trial.xi.square()).amax().sqrt())
-        residual = reported_residual(problem, trial)
-        common = {**columns, "largest_displacement": largest, "residual": residual}
-        if not found.status.ok:
-            failed = _averaged(flow, measure, trial, weights) if trial.finite else None
-            info = StepInfo(
-                found.status,
-                {**common, "evaluations": passes, "certified": 0.0},
-                displacement,
-                largest,
-                trial=failed,
-                detail=_explained(flow, fields, found.detail),
-            )
+        """Judge the new state, certify the coupling, and hand over."""
+        flow, fields, trial, objective = pose.flow, pose.fields, outcome.trial, outcome.objective
+        columns = {**columns, "evaluations": outcome.passes, "certified": 0.0, **coupling.columns()}
+        if trial is None or objective is None or outcome.origin is None:
+            info = StepInfo(outcome.status, columns, torch.zeros_like(measure.points), 0.0, detail=outcome.detail)
             return Step(measure, info, state)
-        moved = _averaged(flow, measure, trial, weights)
-        if trial.evaluation is None:
-            passes += 1
-        new = flow.state_of(flow.fields(moved, fields.t, trial.evaluation))
+        displacement = trial.xi if flow.metric.lifted else trial.xi[0]
+        largest = float(row_sum(trial.xi.square()).amax().sqrt())
+        columns["squared_distance"] = float(torch.tensor(trial.cost, dtype=torch.float64) @ pose.shares)
+        if flow.metric.lifted:
+            columns["head_energy"] = float(torch.tensor(trial.energy, dtype=torch.float64) @ pose.shares)
+        columns |= {"largest_displacement": largest, "residual": reported_residual(objective, trial)}
+        moved = pose.moved(coupling.start, trial) if trial.finite else None
+        if not outcome.status.ok or moved is None:
+            detail = _explain(flow, fields, outcome.detail)
+            return Step(measure, StepInfo(outcome.status, columns, displacement, largest, moved, detail=detail), state)
+        evaluation = pose.evaluation_at(trial)
+        if evaluation is None:
+            columns["evaluations"] += flow.energy.passes
+        new = flow.state_of(flow.fields(moved, fields.t, evaluation))
         if not all(math.isfinite(new.columns[name]) for name in ("energy", "slope2", "dissipation")):
             detail = flow.explain_non_finite(moved, fields.t)
-            numbers = {**common, "evaluations": passes, "certified": 0.0}
-            failed_info = StepInfo(Status.NON_FINITE, numbers, displacement, largest, trial=moved, detail=detail)
-            return Step(measure, failed_info, state)
-        coupling = self._certify(flow, problem, trial)
-        results = self._examine(FinishedStep(flow, fields, problem, origin, trial, self._resolver(problem, origin)))
-        shown = coupling.global_on_support and all(result.passed for result in results.values())
-        numbers = {name: number for result in results.values() for name, number in result.columns.items()}
-        details = [coupling.detail, *(result.detail for result in results.values())]
+            return Step(measure, StepInfo(Status.NON_FINITE, columns, displacement, largest, moved, detail=detail), state)
+        certificate, shown = coupling.certify(trial)
+        finished = FinishedStep(flow, fields, objective, outcome.origin, trial, pose.shares, self._resolve(pose, outcome))
+        results = {check.name: check.examine(finished) for check in self.checks}
+        columns |= {name: number for result in results.values() for name, number in result.columns.items()}
+        columns["certified"] = float(shown and all(result.passed for result in results.values()))
+        details = ["" if certificate is None else certificate.detail, *(result.detail for result in results.values())]
         info = StepInfo(
             Status.SUCCESS,
-            {**common, "evaluations": passes, "certified": float(shown), **numbers},
+            columns,
             displacement,
             largest,
-            coupling=coupling,
+            coupling=certificate,
             checks=results,
             detail="; ".join(detail for detail in details if detail),
         )
-        return Step(moved, info, StepState(flow, new, found.secants))
+        return Step(moved, info, StepState(flow, new, outcome.memory))
 
-    def _examine(self, finished: FinishedStep) -> dict[str, CheckResult]:
-        return {check.name: check.examine(finished) for check in self.checks}
-
-    def _resolver(self, problem: StepProblem, origin: Trial) -> Callable[[float], Minimization | None]:
+    def _resolve(self, pose: Pose, outcome: _Outcome) -> Callable[[float], Minimization | None]:
         """The same step with another tau: measure, end time and mobility stay, and the trial at xi = 0 serves again."""
+        objective, origin = outcome.objective, outcome.origin
+        assert objective is not None
+        assert origin is not None
 
         def solve(tau: float) -> Minimization | None:
-            found = self._minimize(replace(problem, tau=tau), origin, None, None)
+            found = self._minimize(replace(objective, tau=tau), origin, origin.objective, None, None)
             return found if found.status.ok else None
 
         return solve
 
-    def _certify(self, flow: GradientFlow, problem: StepProblem, trial: Trial) -> CouplingCertificate:
-        """The weakest certificate over the groups: each head of a lifted metric has a coupling of its own."""
-        assert isinstance(self.transport, Matched)
-        return self.transport.certify_all(
-            [
-                CouplingProblem(
-                    source=problem.measure.points,
-                    target=trial.points[g],
-                    weights=problem.measure.weights,
-                    mobility=problem.mobility[g],
-                    potential=trial.potential[g],
-                    tau=problem.tau,
-                    manifold=flow.manifold,
-                    tolerance=problem.rtol,
-                )
-                for g in range(trial.points.shape[0])
-            ]
-        )
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Outcome:
+    """How the minimizations of a step ended; without a trial where not even the first coupling was found."""
+
+    status: Status
+    detail: str
+    objective: StepObjective | None
+    origin: Trial | None
+    trial: Trial | None
+    passes: float
+    memory: Any
 
 
-def _explained(flow: GradientFlow, fields: Fields, detail: str) -> str:
+def _explain(flow: GradientFlow, fields: Fields, detail: str) -> str:
     """The particulars of a failure; where the energy is too large for its differences to mean anything, say so."""
     if abs(float(fields.evaluation.value)) * torch.finfo(torch.float64).eps < 1:
         return detail
     return f"{detail}; {flow.explain_non_finite(fields.measure, fields.t)}"
-
-
-def _averaged(
-    flow: GradientFlow, measure: ParticleMeasure, trial: Trial, head_weights: Tensor | None
-) -> ParticleMeasure:
-    """The new measure: Exp_y of the displacement, averaged over heads for a lifted metric."""
-    if trial.evaluation is not None:
-        return measure.moved(trial.points[0])
-    weights = None if head_weights is None else head_weights.to(trial.xi)
-    mean = trial.xi.mean(0) if weights is None else torch.tensordot(weights, trial.xi, dims=1)
-    return measure.moved(flow.manifold.exp(measure.points, mean))
-
-
-def _logarithm(flow: GradientFlow, measure: ParticleMeasure, guess: ParticleMeasure, origin: Trial) -> Tensor:
-    """The displacements (G, n, d) that lead to the guess, which has the particles and the weights of the measure."""
-    if guess.points.shape != measure.points.shape:
-        raise InvalidInput(
-            f"guess has points of shape {tuple(guess.points.shape)}; Matched transport needs "
-            f"{tuple(measure.points.shape)}"
-        )
-    apart = float((guess.weights - measure.weights).abs().max())
-    if apart > simplex_tolerance(measure.dtype):
-        raise InvalidInput(
-            f"guess has other weights than the measure, by up to {apart:.3g}; Matched transport keeps the weights: "
-            "give the guess those of the measure, or use JKO(tau, transport=ExactOT())"
-        )
-    return flow.manifold.log(measure.points, guess.points).expand_as(origin.xi).clone()

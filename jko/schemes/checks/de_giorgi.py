@@ -46,7 +46,7 @@ class DeGiorgi(AbstractCheck):
         return ("de_giorgi_defect",)
 
     def examine(self, step: FinishedStep) -> CheckResult:
-        tau, shares = step.problem.tau, step.shares
+        tau, shares = step.objective.tau, step.shares
         change = torch.tensor(
             [new - old for new, old in zip(step.trial.objective, step.origin.objective, strict=True)],
             dtype=torch.float64,
@@ -61,7 +61,7 @@ class DeGiorgi(AbstractCheck):
                 return CheckResult(None, {"de_giorgi_defect": math.nan}, passes, detail)
             refined, spent = found
             passes += spent
-            tolerance = 4 * step.problem.rtol * abs(refined) + 64 * torch.finfo(step.problem.measure.dtype).eps * scale
+            tolerance = 4 * step.objective.rtol * abs(refined) + 64 * torch.finfo(step.trial.xi.dtype).eps * scale
             error, integral = abs(refined - integral), refined
             if error <= tolerance / 4:
                 break
@@ -75,13 +75,13 @@ class DeGiorgi(AbstractCheck):
 def _integral(step: FinishedStep, nodes: int) -> tuple[float, float] | None:
     """Gauss-Legendre sum of W^2(u_s, y) / (2 s^2) over (0, tau), and the passes spent on it."""
     abscissas, factors = np.polynomial.legendre.leggauss(nodes)
-    total, passes, tau = 0.0, 0.0, step.problem.tau
+    total, passes, tau = 0.0, 0.0, step.objective.tau
     for abscissa, factor in zip(abscissas, factors, strict=True):
         s = tau * (1 + float(abscissa)) / 2
         found = step.solve(s)
         if found is None:
             return None
         passes += found.passes
-        squared = float(step.squared_distances(found.trial.xi).cpu() @ step.shares)
+        squared = float(torch.tensor(found.trial.cost, dtype=torch.float64) @ step.shares)
         total += float(factor) * tau / 2 * squared / (2 * s * s)
     return total, passes

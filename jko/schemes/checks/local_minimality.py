@@ -46,13 +46,13 @@ class LocalMinimality(AbstractCheck):
         return ("smallest_eigenvalue",)
 
     def examine(self, step: FinishedStep) -> CheckResult:
-        problem, trial = step.problem, step.trial
-        chart = Chart.at(problem, trial, problem.measure.weights > 0)
+        objective, trial = step.objective, step.trial
+        chart = Chart.at(objective, trial, objective.movement.weights > 0)
         passes: Counter[str] = Counter()
 
         def product(z: NDArray[np.float64]) -> NDArray[np.float64]:
             passes["hessian"] += 1
-            return chart.gradient(problem.hessian_product(trial, chart.tangent(z)))
+            return chart.gradient(objective.hessian_product(trial, chart.tangent(z)))
 
         size = chart.size
         value = 1.0 if size == 0 else smallest_eigenvalue(product, size, dense=_DENSE, tolerance=1e-6)[0]

@@ -12,6 +12,7 @@ from torch import Tensor
 from jko.checks import check_integer
 from jko.energies import PotentialField
 from jko.manifolds import Sphere
+from jko.measure import ParticleMeasure
 from jko.schemes.checks.base import AbstractCheck, CheckResult, FinishedStep
 
 __all__ = ["Splitting"]
@@ -60,24 +61,24 @@ class Splitting(AbstractCheck):
             return CheckResult(None, unknown, 0, "this energy is known at its particles only")
         gains = search.own - torch.stack([search.descend(z, self.iterations) for z in found]).amin(0)
         gains = gains.clamp_min(0.0)
-        weights = step.problem.measure.weights.to(torch.float64)
+        weights = step.objective.movement.weights.to(torch.float64)
         gain = float(gains[:, weights > 0].max())
         gap = float(((gains * weights).sum(-1).cpu() * step.shares).sum())
         slack = _slack(step, search)
         passed = gain <= slack
         detail = "" if passed else f"mass would gain {gain:.3g} per unit by leaving its particle"
         # The search among common places has as many targets as places, each descent as many as particles.
-        common = 1 + self.samples / step.problem.measure.n
+        common = 1 + self.samples / step.trial.xi.shape[1]
         passes = common + len(found) * (1 + self.iterations)
         return CheckResult(passed, {"splitting_gain": gain, "frank_wolfe_gap": gap}, passes, detail)
 
 
 def _slack(step: FinishedStep, search: _Search) -> float:
     """Gain that rounding and the accuracy of the step explain."""
-    eps = float(torch.finfo(step.problem.measure.dtype).eps)
+    eps = float(torch.finfo(step.trial.xi.dtype).eps)
     potential = float(step.trial.potential.abs().max())
     cost = float((search.own - step.trial.potential).abs().max())
-    return 64 * eps * potential + 8 * step.problem.rtol * cost
+    return 64 * eps * potential + 8 * step.objective.rtol * cost
 
 
 @final
@@ -91,23 +92,20 @@ class _Search:
 
     @staticmethod
     def of(step: FinishedStep) -> _Search:
-        problem, trial = step.problem, step.trial
-        factor = (problem.mobility / (2 * problem.tau)).to(torch.float64)
-        distance = problem.manifold.squared_distance(trial.points, problem.measure.points)
+        objective, trial = step.objective, step.trial
+        factor = (objective.movement.mobility / (2 * objective.tau)).to(torch.float64)
+        distance = objective.manifold.squared_distance(trial.points, objective.movement.base)
         return _Search(step, factor, trial.potential.to(torch.float64) + factor * distance)
 
     def field(self, targets: Tensor) -> PotentialField | None:
         """First variation at targets (G, m, d)."""
-        problem, trial = self.step.problem, self.step.trial
-        if problem.lifted:
-            return problem.energy.first_variation_heads_at(targets, trial.points, problem.measure.weights, problem.t)
-        moved = problem.measure.moved(trial.points[0])
-        field = problem.energy.first_variation_at(targets[0], moved, problem.t)
-        return None if field is None else PotentialField(field.value[None], field.gradient[None])
+        objective = self.step.objective
+        moved = ParticleMeasure.of_checked(self.step.trial.points, objective.movement.weights)
+        return objective.energy.first_variation_at(targets, moved, objective.t)
 
     def starts(self, samples: int) -> list[Tensor] | None:
         """Starting points (G, n, d): the best place for every particle among common ones, and two nudges off it."""
-        x, manifold = self.step.trial.points, self.step.problem.manifold
+        x, manifold = self.step.trial.points, self.step.objective.manifold
         common = torch.cat([x, _lattice(self.step, samples).expand(x.shape[0], -1, -1)], 1)
         field = self.field(common)
         if field is None:
@@ -123,18 +121,18 @@ class _Search:
 
     def _best(self, g: int, common: Tensor, value: Tensor) -> Tensor:
         """For every particle the common point with the smallest psi, a few thousand particles at a time."""
-        y, rows = self.step.problem.measure.points, []
+        y, rows = self.step.fields.measure.points, []
         for start in range(0, y.shape[0], 1024):
             i = slice(start, start + 1024)
-            distance = self.step.problem.manifold.squared_distance(common[None], y[i, None])
+            distance = self.step.objective.manifold.squared_distance(common[None], y[i, None])
             rows.append(common[(value + self.factor[g, i, None] * distance).argmin(-1)])
         return torch.cat(rows)
 
     def descend(self, z: Tensor, iterations: int) -> Tensor:
         """Riemannian descent with a step length per particle; the value never rises. Returns psi, shape (G, n)."""
-        manifold = self.step.problem.manifold
+        manifold = self.step.objective.manifold
         length = 0.5 / self.factor
-        z = z.to(self.step.problem.measure.dtype)
+        z = z.to(self.step.trial.xi.dtype)
         value, gradient = self._psi(z)
         for _ in range(iterations):
             move = -length[..., None] * gradient
@@ -149,7 +147,7 @@ class _Search:
         return value
 
     def _psi(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        manifold, y = self.step.problem.manifold, self.step.problem.measure.points
+        manifold, y = self.step.objective.manifold, self.step.fields.measure.points
         field = self.field(z)
         assert field is not None
         value = field.value.to(torch.float64) + self.factor * manifold.squared_distance(z, y)
@@ -162,11 +160,11 @@ class _Search:
 
 def _lattice(step: FinishedStep, samples: int) -> Tensor:
     """Points spread over the sphere (evenly for d = 2 and 3), or over the old particles' surroundings in R^d."""
-    y = step.problem.measure.points
+    y = step.fields.measure.points
     d, index = y.shape[-1], torch.arange(samples, dtype=torch.float64, device=y.device)
-    if not isinstance(step.problem.manifold, Sphere):
+    if not isinstance(step.objective.manifold, Sphere):
         spread = (y - y.mean(0)).square().sum(-1).mean().sqrt() + 1.0
-        return (y.mean(0) + 2 * spread * step.problem.manifold.random_point((samples,), d, seed=0).to(y)).to(y.dtype)
+        return (y.mean(0) + 2 * spread * step.objective.manifold.random_point((samples,), d, seed=0).to(y)).to(y.dtype)
     if d == 2:
         angle = 2 * math.pi * index / samples
         return torch.stack([angle.cos(), angle.sin()], -1).to(y.dtype)
@@ -175,4 +173,4 @@ def _lattice(step: FinishedStep, samples: int) -> Tensor:
         angle = math.pi * (1 + math.sqrt(5)) * index
         ring = (1 - height.square()).sqrt()
         return torch.stack([ring * angle.cos(), ring * angle.sin(), height], -1).to(y.dtype)
-    return step.problem.manifold.random_point((samples,), d, seed=0).to(y)
+    return step.objective.manifold.random_point((samples,), d, seed=0).to(y)

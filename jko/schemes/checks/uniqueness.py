@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.energies import AttentionEnergy
+from jko.energies import AttentionEnergy, HeadEvaluation
 from jko.manifolds import Euclidean, Sphere
 from jko.schemes.checks.base import AbstractCheck, CheckResult, FinishedStep
 
@@ -41,33 +41,42 @@ class Uniqueness(AbstractCheck):
         return ("uniqueness_margin",)
 
     def examine(self, step: FinishedStep) -> CheckResult:
-        energy, problem, heads = step.problem.energy, step.problem, step.fields.evaluation.heads
-        sphere = isinstance(problem.manifold, Sphere)
+        energy, objective, heads = step.flow.energy, step.objective, step.fields.evaluation.heads
+        sphere = isinstance(objective.manifold, Sphere)
         if not isinstance(energy, AttentionEnergy) or heads is None or not (sphere or _flat(step)):
             detail = "the uniqueness condition is known for one attention energy on the sphere or in R^d"
             return CheckResult(None, {"uniqueness_margin": math.nan}, 0, detail)
-        norms = torch.linalg.matrix_norm(energy.heads.at(problem.t), ord=2)
+        lifted = step.flow.metric.lifted
+        norms = torch.linalg.matrix_norm(energy.heads.at(objective.t), ord=2)
         masses = 2 * energy.sign * heads.first_variation.to("cpu", torch.float64)
-        reach = 1.0 if sphere else float(problem.measure.points.square().sum(-1).amax().sqrt())
-        bounds = _Bounds(norms, masses, step.shares_of_heads, energy.sign, reach, sphere)
-        mobility = problem.mobility.to("cpu", torch.float64)
-        radius = bounds.radius(problem.tau, mobility, lifted=problem.lifted)
+        reach = 1.0 if sphere else float(step.fields.measure.points.square().sum(-1).amax().sqrt())
+        bounds = _Bounds(norms, masses, _shares(heads), energy.sign, reach, sphere)
+        mobility = objective.movement.mobility.to("cpu", torch.float64)
+        radius = bounds.radius(objective.tau, mobility, lifted=lifted)
         largest = float(step.trial.xi.square().sum(-1).amax().sqrt())
-        if math.isinf(radius) or largest > radius * (1 + problem.rtol):
+        if math.isinf(radius) or largest > radius * (1 + objective.rtol):
             detail = "the stationary points are not confined to a ball in which the step is convex"
             return CheckResult(False, {"uniqueness_margin": _LIMIT}, 0, detail)
-        radii = problem.tau * bounds.gradient(radius, lifted=problem.lifted) / mobility
+        radii = objective.tau * bounds.gradient(radius, lifted=lifted) / mobility
         convexity = torch.where(radii > 0, radii / torch.tan(radii), torch.ones_like(radii)) if sphere else 1.0
         inside = radii < math.pi / 2 if sphere else torch.ones_like(radii, dtype=torch.bool)
-        ratio = problem.tau * bounds.bending(radius, lifted=problem.lifted) / (mobility * convexity)
+        ratio = objective.tau * bounds.bending(radius, lifted=lifted) / (mobility * convexity)
         margin = float(torch.where(inside, 1 - ratio, torch.full_like(ratio, _LIMIT)).min())
         passed = margin > 0
         detail = "" if passed else f"the step need not have a unique stationary point (margin {margin:.3g})"
         return CheckResult(passed, {"uniqueness_margin": max(margin, _LIMIT)}, 0, detail)
 
 
+def _shares(heads: HeadEvaluation) -> Tensor:
+    """Weights of the heads, float64 on the CPU, shape (H,)."""
+    if heads.head_weights is not None:
+        return heads.head_weights.to("cpu", torch.float64)
+    count = heads.mobility.shape[-2]
+    return torch.full((count,), 1.0 / count, dtype=torch.float64)
+
+
 def _flat(step: FinishedStep) -> bool:
-    return isinstance(step.problem.manifold, Euclidean)
+    return isinstance(step.objective.manifold, Euclidean)
 
 
 @final

@@ -1,7 +1,8 @@
-"""Minimizers of the step objective, all judged by the same residual."""
+"""Minimizers of the step objective, all run by one loop and judged by the same residual."""
 
 from jko.schemes.minimizers.anderson import Anderson
-from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, reported_residual
+from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, minimize
+from jko.schemes.minimizers.judge import judge, reported_residual
 from jko.schemes.minimizers.torch_optimizer import TorchOptimizer
 from jko.schemes.minimizers.trust_newton import TrustNewton
 
@@ -9,8 +10,9 @@ __all__ = [
     "AbstractMinimizer",
     "Anderson",
     "Minimization",
-    "Secants",
     "TorchOptimizer",
     "TrustNewton",
+    "judge",
+    "minimize",
     "reported_residual",
 ]

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import dataclass, field, replace
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from jko.checks import check_integer
-from jko.schemes.minimizers.base import (
-    AbstractMinimizer,
-    Minimization,
-    Secants,
-    check_rtol,
-    default_rtol,
-    judge,
-    shortened,
-)
+from jko.schemes.minimizers.base import AbstractMinimizer, Search, check_rtol, default_rtol
+from jko.schemes.minimizers.judge import shorten
 from jko.schemes.minimizers.newton_blocks import newton_blocks
-from jko.schemes.objective import StepProblem, Trial
-from jko.status import Status
+from jko.schemes.objective import StepObjective, Trial
+from jko.storable import storable
 
-__all__ = ["Anderson"]
+__all__ = ["Anderson", "Secants"]
 
 _CAP = 0.9
+"""Share of the injectivity radius that |xi| may not exceed."""
 _SAME_TAU = 1e-6
-# Heads that are finished are left out where that saves a quarter of a pass, and so many pairs.
+"""Relative difference of step sizes up to which secant pairs serve again."""
 _FINISHED_SHARE = 0.25
+"""Groups that are finished are left out where they are this share of all, and so many pairs: measured on 2 cores."""
 _CPU_PAIRS = 250_000
 _DEVICE_PAIRS = 100_000_000
 
@@ -35,8 +30,25 @@ _DEVICE_PAIRS = 100_000_000
 _Pair = tuple[list[int], Tensor, Tensor]
 
 
+@storable
 @final
-@dataclass(frozen=True, slots=True, eq=False, init=False)
+@dataclass(frozen=True, slots=True, eq=False)
+class Secants:
+    """Differences of successive iterates of one step, which the next step starts from.
+
+    Attributes:
+        images: differences of the images of the fixed-point map, tangent vectors (G, c, n, d).
+        defects: differences of the defects image - xi, (G, c, n, d).
+        tau: step size that they belong to.
+    """
+
+    images: Tensor
+    defects: Tensor
+    tau: float
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Anderson(AbstractMinimizer):
     """Anderson acceleration (Anderson 1965; type II of Fang and Saad 2009), safeguarded.
 
@@ -57,85 +69,90 @@ class Anderson(AbstractMinimizer):
         patience: passes without progress before it gives up.
     """
 
-    rtol: float | None
-    memory: int
-    carry: int
-    newton: bool
-    max_passes: int
-    patience: int
+    rtol: float | None = None
+    memory: int = field(default=8, kw_only=True)
+    carry: int = field(default=5, kw_only=True)
+    newton: bool = field(default=True, kw_only=True)
+    max_passes: int = field(default=60, kw_only=True)
+    patience: int = field(default=5, kw_only=True)
 
-    def __init__(
-        self,
-        rtol: float | None = None,
-        *,
-        memory: int = 8,
-        carry: int = 5,
-        newton: bool = True,
-        max_passes: int = 60,
-        patience: int = 5,
-    ) -> None:
-        object.__setattr__(self, "rtol", check_rtol(rtol))
-        object.__setattr__(self, "memory", check_integer(memory, "memory", least=1))
-        object.__setattr__(self, "carry", check_integer(carry, "carry", least=0))
-        object.__setattr__(self, "newton", bool(newton))
-        object.__setattr__(self, "max_passes", check_integer(max_passes, "max_passes", least=1))
-        object.__setattr__(self, "patience", check_integer(patience, "patience", least=1))
+    def __post_init__(self) -> None:
+        check_rtol(self.rtol)
+        for name, least in (("memory", 1), ("carry", 0), ("max_passes", 1), ("patience", 1)):
+            check_integer(getattr(self, name), name, least=least)
 
     def tolerance(self, dtype: torch.dtype) -> float:
-        return default_rtol(dtype) if self.rtol is None else self.rtol
+        return default_rtol(self.rtol, dtype)
 
     @property
     def wants_curvature(self) -> bool:
         return self.newton
 
-    def minimize(
-        self, problem: StepProblem, origin: Trial, guess: Tensor | None = None, secants: Secants | None = None
-    ) -> Minimization:
-        blocks = newton_blocks(problem, origin) if self.newton else None
-        history = _History.begin(problem, self.memory, self._carried(problem, origin, secants))
-        pairs: list[_Pair] = []
-        best, trial, passes, bad = origin, origin, 0, 0
-        if guess is not None:
-            # The old measure, which may be stationary itself, is not an answer to the question asked.
-            best = trial = problem.evaluate(shortened(guess, problem, _CAP))
-            passes = 1
-        image, defect = _mapped(problem, trial, blocks)
-        part, groups, finished = problem, list(range(origin.xi.shape[0])), list[tuple[list[int], Trial]]()
-        work = passes * len(groups)
-        while trial.finite and trial.residual > problem.rtol and passes < self.max_passes and bad < self.patience:
-            rest = _unfinished(part, trial)
-            if len(rest) < len(groups):
-                done = sorted(set(range(len(groups))).difference(rest))
-                finished.append(([groups[k] for k in done], trial.selected(done)))
-                groups, part, history = [groups[k] for k in rest], part.heads(rest), history.selected(rest)
-                best, trial, image, defect = best.selected(rest), trial.selected(rest), image[rest], defect[rest]
-                blocks = None if blocks is None else blocks[rest]
-            trial, passes = part.evaluate(shortened(history.mixed(image, defect), part, _CAP)), passes + 1
-            work += len(groups)
-            bad = bad + 1 if not trial.residual < 0.9 * best.residual else 0
-            best = trial if trial.residual < best.residual else best
-            if trial.finite:
-                new_image, new_defect = _mapped(part, trial, blocks)
-                pairs.append((groups, (new_image - image)[:, None], (new_defect - defect)[:, None]))
-                history = history.extended(*pairs[-1][1:])
-                image, defect = new_image, new_defect
-        best = Trial.joined([*finished, (groups, best)]) if finished else best
-        status, detail = judge(problem, origin, best)
-        if status is Status.NOT_CONVERGED and not trial.finite:
-            detail = f"{detail}; left at a point that is not finite"
-        kept = _secants(pairs[-self.carry :], origin.xi, problem.tau) if self.carry and status.ok else None
-        return Minimization(status, best, work / origin.xi.shape[0], detail, kept)
+    def init(self, search: Search, guess: Tensor | None, memory: Any) -> _Iterate:
+        objective, origin = search.objective, search.origin
+        blocks = newton_blocks(objective, origin) if self.newton else None
+        history = _History.begin(objective, self.memory, self._carried(objective, origin, memory))
+        trial = origin if guess is None else search.evaluate(shorten(guess, objective, _CAP))
+        image, defect = _map(objective, trial, blocks)
+        return _Iterate(trial, image, defect, blocks, history)
 
-    def _carried(self, problem: StepProblem, origin: Trial, secants: Secants | None) -> tuple[Tensor, Tensor] | None:
+    def step(self, search: Search, state: _Iterate) -> bool:
+        rtol = search.objective.rtol
+        if not state.trial.finite or state.trial.residual <= rtol or state.bad >= self.patience:
+            return False
+        rest = _unfinished(search.objective, state.trial)
+        if len(rest) < len(search.groups):
+            search.set_aside(rest, state.trial)
+            state.select(rest)
+        objective, best = search.objective, search.best
+        trial = search.evaluate(shorten(state.history.mix(state.image, state.defect), objective, _CAP))
+        state.bad = state.bad + 1 if not trial.residual < 0.9 * best.residual else 0
+        state.trial = trial
+        if trial.finite:
+            image, defect = _map(objective, trial, state.blocks)
+            pair = (list(search.groups), (image - state.image)[:, None], (defect - state.defect)[:, None])
+            state.pairs.append(pair)
+            state.history = state.history.extend(*pair[1:])
+            state.image, state.defect = image, defect
+        return True
+
+    def result(self, search: Search, state: _Iterate) -> tuple[Secants | None, str]:
+        remark = "" if state.trial.finite else "left at a point that is not finite"
+        pairs = state.pairs[-self.carry :] if self.carry else []
+        return _secants(pairs, search.origin.xi, search.objective.tau), remark
+
+    def _carried(self, objective: StepObjective, origin: Trial, secants: Any) -> tuple[Tensor, Tensor] | None:
         """Secant pairs of the previous step, moved into the tangent spaces of this one; None where they do not fit."""
-        if secants is None or self.carry == 0 or abs(secants.tau - problem.tau) > _SAME_TAU * problem.tau:
+        tau = objective.tau
+        if not isinstance(secants, Secants) or self.carry == 0 or abs(secants.tau - tau) > _SAME_TAU * tau:
             return None
         shape = origin.xi.shape
         if secants.images.shape[:1] + secants.images.shape[2:] != shape or secants.images.dtype != origin.xi.dtype:
             return None
-        y, newest = problem.measure.points, slice(-self.carry, None)
+        z, newest = objective.movement.base, slice(-self.carry, None)
+        z = z if z.ndim == 2 else z[:, None]
         images, defects = secants.images[:, newest], secants.defects[:, newest]
-        return problem.manifold.project_vector(y, images), problem.manifold.project_vector(y, defects)
+        return objective.manifold.project_vector(z, images), objective.manifold.project_vector(z, defects)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _Iterate:
+    """Where an acceleration stands: the newest trial with its image and defect, and how it came there."""
+
+    trial: Trial
+    image: Tensor
+    defect: Tensor
+    blocks: Tensor | None
+    history: _History
+    pairs: list[_Pair] = field(default_factory=list)
+    bad: int = 0
+
+    def select(self, rest: list[int]) -> None:
+        """Go on with these groups."""
+        self.trial, self.history = self.trial.members(rest), self.history.members(rest)
+        self.image, self.defect = self.image[rest], self.defect[rest]
+        self.blocks = None if self.blocks is None else self.blocks[rest]
 
 
 @final
@@ -155,11 +172,11 @@ class _History:
     count: int
 
     @staticmethod
-    def begin(problem: StepProblem, memory: int, carried: tuple[Tensor, Tensor] | None) -> _History:
-        mobility, d = problem.mobility, problem.measure.d
+    def begin(objective: StepObjective, memory: int, carried: tuple[Tensor, Tensor] | None) -> _History:
+        mobility, d = objective.movement.mobility, objective.movement.base.shape[-1]
         groups, n = mobility.shape
         size = memory + (0 if carried is None else carried[0].shape[1])
-        weight = (problem.measure.weights * mobility).to(torch.float64).sqrt()
+        weight = (objective.movement.weights * mobility).to(torch.float64).sqrt()
         device, wide = mobility.device, torch.float64
         history = _History(
             weight=weight[..., None].expand(groups, n, d).reshape(groups, 1, n * d),
@@ -168,9 +185,9 @@ class _History:
             gram=torch.empty(groups, size, size, dtype=wide, device=device),
             count=0,
         )
-        return history if carried is None else history.extended(*carried)
+        return history if carried is None else history.extend(*carried)
 
-    def extended(self, images: Tensor, defects: Tensor) -> _History:
+    def extend(self, images: Tensor, defects: Tensor) -> _History:
         """Take in pairs of differences (G, c, n, d)."""
         size, added = self.images.shape[1], images.shape[1]
         start, extended = self.count % size, replace(self, count=self.count + added)
@@ -185,7 +202,7 @@ class _History:
         extended.live(self.gram.narrow(2, start, added)).copy_(products.mT)
         return extended
 
-    def selected(self, groups: list[int]) -> _History:
+    def members(self, groups: list[int]) -> _History:
         """The pairs of these groups."""
         index = torch.tensor(groups, device=self.gram.device)
         return _History(
@@ -200,7 +217,7 @@ class _History:
         """The part of a ring that is in use."""
         return ring.narrow(axis, 0, min(self.count, self.images.shape[1]))
 
-    def mixed(self, image: Tensor, defect: Tensor) -> Tensor:
+    def mix(self, image: Tensor, defect: Tensor) -> Tensor:
         """Combine the images so that the combined defect is smallest in L^2(w b), group by group."""
         if self.count == 0:
             return image
@@ -211,9 +228,9 @@ class _History:
         return mixture.view(image.shape)
 
 
-def _mapped(problem: StepProblem, trial: Trial, blocks: Tensor | None) -> tuple[Tensor, Tensor]:
+def _map(objective: StepObjective, trial: Trial, blocks: Tensor | None) -> tuple[Tensor, Tensor]:
     """Image and defect of the preconditioned fixed-point map at a trial."""
-    image = problem.fixed_point(trial)
+    image = objective.fixed_point(trial)
     defect = image - trial.xi
     if blocks is None:
         return image, defect
@@ -221,13 +238,13 @@ def _mapped(problem: StepProblem, trial: Trial, blocks: Tensor | None) -> tuple[
     return trial.xi + step, step
 
 
-def _unfinished(problem: StepProblem, trial: Trial) -> list[int]:
+def _unfinished(objective: StepObjective, trial: Trial) -> list[int]:
     """The groups to go on with: those above the tolerance, or all where leaving out the others would not pay."""
     every = range(len(trial.residuals))
-    rest = [group for group in every if trial.residuals[group][0] > problem.rtol]
+    rest = [group for group in every if trial.residuals[group][0] > objective.rtol]
     saved = len(every) - len(rest)
     least = _CPU_PAIRS if trial.xi.device.type == "cpu" else _DEVICE_PAIRS
-    pays = saved >= _FINISHED_SHARE * len(every) and saved * problem.measure.n**2 >= least
+    pays = saved >= _FINISHED_SHARE * len(every) and saved * trial.xi.shape[1] ** 2 >= least
     return rest if pays else list(every)
 
 

@@ -1,50 +1,22 @@
-"""The contract of a minimizer: from the trial at xi = 0 to a trial that meets the tolerance, or a status."""
+"""The contract of a minimizer, and the one loop that runs all of them."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from jko.checks import check_positive
 from jko.errors import InvalidInput
-from jko.numerics import row_sum
-from jko.schemes.objective import StepProblem, Trial
+from jko.schemes.minimizers.judge import judge
+from jko.schemes.objective import StepObjective, Trial
 from jko.status import Status
 
-__all__ = [
-    "AbstractMinimizer",
-    "Minimization",
-    "Secants",
-    "check_rtol",
-    "default_rtol",
-    "judge",
-    "reported_residual",
-    "shortened",
-]
-
-_CUT_FRACTION = 1.0 - 1e-6
-_ROUNDING = 30.0
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Secants:
-    """Differences of successive iterates of one step, which the next step starts from.
-
-    Attributes:
-        images: differences of the images of the fixed-point map, tangent vectors (G, c, n, d).
-        defects: differences of the defects image - xi, (G, c, n, d).
-        tau: step size that they belong to.
-    """
-
-    images: Tensor
-    defects: Tensor
-    tau: float
+__all__ = ["AbstractMinimizer", "Minimization", "OutOfPassesError", "Search", "check_rtol", "default_rtol", "minimize"]
 
 
 @final
@@ -55,20 +27,96 @@ class Minimization:
     Attributes:
         status: SUCCESS only for a trial that meets the tolerance, descends, and stays short of the cut locus.
         trial: the best trial found.
-        passes: passes over the pairs that it took, the one at xi = 0 not counted; a pass over k of H heads is k / H.
+        passes: passes over the pairs that it took, the one at xi = 0 not counted; a pass over k of G groups is k / G.
         detail: particulars of a failure.
-        secants: what the next step's minimization may reuse; None where there is nothing.
+        memory: what the next step's minimization may reuse, known to the minimizer alone; None where there is nothing.
     """
 
     status: Status
     trial: Trial
     passes: float
     detail: str = ""
-    secants: Secants | None = None
+    memory: Any = None
+
+
+class OutOfPassesError(Exception):
+    """The budget of passes is spent; the loop takes the best trial so far."""
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Search:
+    """A minimization in progress: counts the passes, keeps the best trial, sets aside groups that are finished.
+
+    Attributes:
+        objective: the step, of the groups that are left.
+        origin: the trial at xi = 0 of all groups.
+        max_passes: passes over the pairs before it gives up, of all groups or some.
+        best: the trial with the smallest residual so far, of the groups that are left.
+        guided: whether it starts from a guess: the old measure, which may be stationary itself, is no answer then.
+    """
+
+    objective: StepObjective
+    origin: Trial
+    max_passes: int
+    best: Trial
+    guided: bool
+    calls: int = 0
+    passes: float = 0.0
+    groups: list[int] = field(default_factory=list)
+    finished: list[tuple[list[int], Trial]] = field(default_factory=list)
+
+    @staticmethod
+    def of(objective: StepObjective, origin: Trial, max_passes: int, guess: Tensor | None) -> Search:
+        """Begin a search."""
+        groups = list(range(objective.groups))
+        return Search(objective, origin, max_passes, origin, guess is not None, groups=groups)
+
+    def evaluate(self, xi: Tensor) -> Trial:
+        """Return the trial at xi of the groups that are left, and keep it where it is the best."""
+        self.pay()
+        trial = self.objective.evaluate(xi)
+        if trial.residual < self.best.residual or (self.guided and self.best is self.origin):
+            self.best = trial
+        return trial
+
+    def hessian_product(self, trial: Trial, eta: Tensor) -> Tensor:
+        """Return the Hessian of the objective at the trial times eta."""
+        self.pay()
+        return self.objective.hessian_product(trial, eta)
+
+    def pay(self, passes: float | None = None) -> None:
+        """Count one evaluation of the groups that are left, or passes that were made elsewhere.
+
+        Raises:
+            OutOfPassesError: when no pass is left.
+        """
+        if passes is None:
+            if self.calls >= self.max_passes:
+                raise OutOfPassesError
+            self.calls += 1
+            passes = self.objective.energy.passes * len(self.groups) / self.origin.xi.shape[0]
+        self.passes += passes
+
+    def set_aside(self, rest: list[int], trial: Trial) -> None:
+        """Go on with the groups `rest`, numbered as they are now; the others are finished and keep this trial."""
+        done = sorted(set(range(len(self.groups))).difference(rest))
+        self.finished.append(([self.groups[k] for k in done], trial.members(done)))
+        self.groups = [self.groups[k] for k in rest]
+        self.objective, self.best = self.objective.members(rest), self.best.members(rest)
+
+    def result(self) -> Trial:
+        """Return the best trial of all groups."""
+        return Trial.joined([*self.finished, (self.groups, self.best)]) if self.finished else self.best
 
 
 class AbstractMinimizer(ABC):
-    """Minimizes the objective of one step. Every minimizer is judged by the same residual, see `judge`."""
+    """Minimizes the objective of one step: `init` makes a working state, `step` moves it on, `result` is what lasts.
+
+    `minimize` runs every minimizer: it counts the passes, keeps the best trial and judges it.
+    """
+
+    __slots__ = ()
 
     @abstractmethod
     def tolerance(self, dtype: torch.dtype) -> float:
@@ -76,25 +124,71 @@ class AbstractMinimizer(ABC):
 
     @property
     @abstractmethod
+    def max_passes(self) -> int:
+        """Passes over the pairs before it gives up."""
+
+    @property
     def wants_curvature(self) -> bool:
-        """Whether the trial at xi = 0 should carry the curvature of the first variation."""
+        """Whether the evaluation at xi = 0 should carry the curvature of the first variation."""
+        return False
 
     @abstractmethod
-    def minimize(
-        self, problem: StepProblem, origin: Trial, guess: Tensor | None = None, secants: Secants | None = None
-    ) -> Minimization:
-        """Minimize, starting from `guess` (G, n, d) or, without one, from a start of the minimizer's own.
+    def init(self, search: Search, guess: Tensor | None, memory: Any) -> Any:
+        """Return the working state at the start of a search.
 
         Args:
-            problem: the step.
-            origin: the trial at xi = 0, whose pass the caller has paid for.
-            guess: tangent displacements to start from.
-            secants: from the step before; a hint that never changes what counts as solved.
+            search: the step, with its trial at xi = 0, whose pass the caller has paid for.
+            guess: tangent displacements (G, n, d) to start from; None lets the minimizer choose.
+            memory: `Minimization.memory` of the step before, if any; a hint that never changes what counts as solved.
         """
 
+    @abstractmethod
+    def step(self, search: Search, state: Any) -> bool:
+        """Move the state on, by passes that `search` counts; return whether it is worth going on."""
 
-def default_rtol(dtype: torch.dtype) -> float:
-    """Return the default relative residual: 1e-8 in float64, 1e-5 in float32."""
+    def result(self, search: Search, state: Any) -> tuple[Any, str]:
+        """Return what the next step may reuse, and a remark on a search that did not converge."""
+        return None, ""
+
+
+def minimize(
+    minimizer: AbstractMinimizer,
+    objective: StepObjective,
+    origin: Trial,
+    reference: Sequence[float] | None,
+    guess: Tensor | None = None,
+    memory: Any = None,
+) -> Minimization:
+    """Run a minimizer on a step.
+
+    Args:
+        minimizer: the method.
+        objective: the step.
+        origin: the trial at xi = 0, whose pass the caller has paid for.
+        reference: see `judge`.
+        guess: tangent displacements (G, n, d) to start from.
+        memory: what this minimizer left from the step before.
+    """
+    search = Search.of(objective, origin, minimizer.max_passes, guess)
+    state = None
+    try:
+        state = minimizer.init(search, guess, memory)
+        while minimizer.step(search, state):
+            pass
+    except OutOfPassesError:
+        pass
+    best = search.result()
+    status, detail = judge(objective, best, reference)
+    kept, remark = (None, "") if state is None else minimizer.result(search, state)
+    if status is Status.NOT_CONVERGED and remark:
+        detail = f"{detail}; {remark}"
+    return Minimization(status, best, search.passes, detail, kept if status.ok else None)
+
+
+def default_rtol(rtol: float | None, dtype: torch.dtype) -> float:
+    """Return the relative residual that counts as solved: 1e-8 in float64 and 1e-5 in float32 unless given."""
+    if rtol is not None:
+        return rtol
     return 1e-5 if dtype == torch.float32 else 1e-8
 
 
@@ -105,55 +199,3 @@ def check_rtol(rtol: float | None) -> float | None:
     if check_positive(rtol, "rtol") >= 1:
         raise InvalidInput(f"rtol is relative and must be below 1, got {rtol!r}")
     return float(rtol)
-
-
-def judge(problem: StepProblem, origin: Trial, trial: Trial) -> tuple[Status, str]:
-    """Decide whether a trial is the result of the step: residual, finiteness, |xi| < pi, and J(x) <= J(y) per group.
-
-    A tiny residual alone is not enough: beyond the cut locus the tangent cost is no distance, and a point of larger
-    objective than the old measure is no minimizer. Where forces cancel, as in an equilibrium in R^d, rounding may
-    leave a residual above the tolerance: an error of the displacement within the rounding of positions is no error.
-    """
-    if not trial.finite:
-        return Status.NON_FINITE, "the objective or its gradient is not finite"
-    if reported_residual(problem, trial) > problem.rtol:
-        return Status.NOT_CONVERGED, f"relative residual {trial.residual:.3g} above rtol = {problem.rtol:.3g}"
-    largest = float(row_sum(trial.xi.square()).amax().sqrt())
-    if largest >= _CUT_FRACTION * problem.manifold.injectivity_radius:
-        return Status.BEYOND_CUT_LOCUS, f"largest displacement {largest:.6g}"
-    eps = float(torch.finfo(problem.measure.dtype).eps)
-    # Displacements within the rounding of the positions cost this much, even where the objective is 0.
-    least = _reach(problem, trial) ** 2 * float(problem.mobility.amax()) / problem.tau
-    for old, new in zip(origin.objective, trial.objective, strict=True):
-        rise = new - old
-        if rise > 32 * eps * (abs(old) + abs(new)) + least:
-            return Status.NO_DESCENT, f"objective rises by {rise:.3g} from {old:.6g}"
-    return Status.SUCCESS, ""
-
-
-def reported_residual(problem: StepProblem, trial: Trial) -> float:
-    """Return the residual of the trial, relative to the rounding of the positions where only that is left of it."""
-    if trial.residual <= problem.rtol or not trial.finite:
-        return trial.residual
-    share = _rounding_share(problem, trial)
-    return share * problem.rtol if share <= 1 else trial.residual
-
-
-def _rounding_share(problem: StepProblem, trial: Trial) -> float:
-    """The largest error of a displacement over what rounding of the positions, or noise, explains."""
-    error = float((problem.fixed_point(trial) - trial.xi).abs().amax())
-    reach = _reach(problem, trial)
-    return error / reach if reach > 0 else math.inf
-
-
-def _reach(problem: StepProblem, trial: Trial) -> float:
-    """How far rounding of the positions, or noise in the forces, may carry a particle."""
-    eps = max(float(torch.finfo(trial.points.dtype).eps), problem.noise)
-    return _ROUNDING * eps * float(torch.maximum(trial.points.abs().amax(), problem.measure.points.abs().amax()))
-
-
-def shortened(xi: Tensor, problem: StepProblem, fraction: float) -> Tensor:
-    """Shorten displacements that would leave the ball of this fraction of the radius where the cost is a distance."""
-    limit = fraction * problem.manifold.injectivity_radius
-    length = row_sum(xi.square(), keepdim=True).sqrt()
-    return torch.where(length > limit, xi * (limit / length), xi)

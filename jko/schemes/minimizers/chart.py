@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from jko.schemes.objective import StepProblem, Trial
+from jko.schemes.objective import StepObjective, Trial
 
 __all__ = ["Chart", "Vector"]
 
@@ -21,42 +21,44 @@ Vector = NDArray[np.float64]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Chart:
-    """Scaled tangent coordinates z of the moving particles around a base displacement of the others."""
+    """Scaled tangent coordinates z of the moving particles around a starting displacement of the others."""
 
-    problem: StepProblem
-    base: Tensor
+    objective: StepObjective
+    start: Tensor
     moving: Tensor
     basis: Tensor
     scale: Tensor
     masses: Tensor
 
     @staticmethod
-    def at(problem: StepProblem, start: Trial, moving: Tensor) -> Chart:
+    def at(objective: StepObjective, start: Trial, moving: Tensor) -> Chart:
         """Return the chart of the particles marked in `moving`, shape (n,), around the displacement of `start`."""
-        weights = problem.measure.weights.to(torch.float64)[moving]
+        movement = objective.movement
+        weights = movement.weights.to(torch.float64)[moving]
         masses = torch.where(weights > 0, weights, 1.0 / moving.sum())
-        scale = (problem.tau / (masses * problem.mobility.to(torch.float64)[:, moving])).sqrt()
-        basis = problem.manifold.tangent_basis(problem.measure.points[moving].to(torch.float64))
-        return Chart(problem, start.xi.clone(), moving, basis, scale, masses)
+        # z = (w b / tau)^(1/2) xi makes sum_i w_i b_i |xi_i|^2 / (2 tau) = |z|^2 / 2.
+        scale = (objective.tau / (masses * movement.mobility.to(torch.float64)[:, moving])).sqrt()
+        basis = objective.manifold.tangent_basis(movement.base[..., moving, :].to(torch.float64))
+        return Chart(objective, start.xi.clone(), moving, basis, scale, masses)
 
     @property
     def size(self) -> int:
         """Number of coordinates."""
-        return self.base.shape[0] * self.basis.shape[0] * self.basis.shape[2]
+        return self.start.shape[0] * self.basis.shape[0] * self.basis.shape[2]
 
     def displacement(self, z: Vector) -> Tensor:
         """Return the full displacement (G, n, d) at coordinates z."""
-        xi = self.base.clone()
+        xi = self.start.clone()
         xi[:, self.moving] = self.tangent(z)[:, self.moving]
         return xi
 
     def tangent(self, z: Vector) -> Tensor:
         """Return the tangent vectors (G, n, d) with coordinates z, zero at the particles that rest."""
-        groups, (count, _, rank) = self.base.shape[0], self.basis.shape
+        groups, (count, _, rank) = self.start.shape[0], self.basis.shape[-3:]
         columns = torch.from_numpy(z).to(self.basis).reshape(groups, count, rank, 1)
         vectors = (self.basis @ columns)[..., 0] * self.scale[..., None]
-        full = torch.zeros_like(self.base)
-        full[:, self.moving] = vectors.to(self.base.dtype)
+        full = torch.zeros_like(self.start)
+        full[:, self.moving] = vectors.to(self.start.dtype)
         return full
 
     def coordinates(self, xi: Tensor) -> Vector:
@@ -76,18 +78,18 @@ class Chart:
     @property
     def massive(self) -> bool:
         """Whether the moving particles have mass; tracers move after them, on their own."""
-        return bool((self.problem.measure.weights[self.moving] > 0).all())
+        return bool((self.objective.movement.weights[self.moving] > 0).all())
 
     def residual(self, trial: Trial) -> float:
         """Return the residual that the moving particles can lower."""
         return trial.mass_residual if self.massive else trial.residual
 
-    def objective(self, trial: Trial) -> float:
+    def value(self, trial: Trial) -> float:
         """Return the sum of the objectives of the groups, or for tracers of their potentials."""
         if not trial.finite:
             return math.inf
         if self.massive:
             return math.fsum(trial.objective)
-        cost = (trial.xi.to(torch.float64).square().sum(-1) * self.problem.mobility)[:, self.moving]
-        values = trial.potential[:, self.moving].to(torch.float64) + cost / (2 * self.problem.tau)
+        cost = (trial.xi.to(torch.float64).square().sum(-1) * self.objective.movement.mobility)[:, self.moving]
+        values = trial.potential[:, self.moving].to(torch.float64) + cost / (2 * self.objective.tau)
         return float((values * self.masses).sum())

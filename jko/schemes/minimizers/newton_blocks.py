@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from jko.schemes.objective import StepProblem, Trial
+from jko.schemes.objective import StepObjective, Trial
 
 __all__ = ["newton_blocks"]
 
@@ -15,26 +15,27 @@ _LEAST_EIGENVALUE = 0.3
 _MANY_BLOCKS = 4096
 
 
-def newton_blocks(problem: StepProblem, origin: Trial) -> Tensor | None:
+def newton_blocks(objective: StepObjective, origin: Trial) -> Tensor | None:
     """Return matrices (G, n, d, d) that turn a defect of the fixed point at xi = 0 into a Newton step per particle.
 
     The block of particle i is the inverse of I + (tau/b_i) Hess phi(x_i) on its tangent space, phi the first
     variation with the measure held fixed; the curvature of the manifold is part of the Hessian. None where the trial
     carries no curvature, or where the blocks would cost more than they save.
     """
-    if origin.curvature is None:
+    curvature = None if origin.evaluation is None else origin.evaluation.curvature
+    if curvature is None:
         return None
-    y = problem.measure.points
-    basis = problem.manifold.tangent_basis(y)
+    z = objective.movement.base
+    basis = objective.manifold.tangent_basis(z)
     rank = basis.shape[-1]
-    if rank == 0 or (rank > 2 and origin.curvature.shape[:2].numel() > _MANY_BLOCKS):
+    if rank == 0 or (rank > 2 and curvature.shape[:2].numel() > _MANY_BLOCKS):
         return None
     directions = basis.mT
-    bent = problem.manifold.exp_adjoint_derivative(
-        y[:, None], torch.zeros_like(directions), origin.ambient[..., None, :], directions
+    bent = objective.manifold.exp_adjoint_derivative(
+        z[..., None, :], torch.zeros_like(directions), origin.ambient[..., None, :], directions
     )
-    hessian = basis.mT @ (origin.curvature @ basis) + bent @ basis
-    change = (problem.tau / (2 * problem.mobility))[..., None, None] * (hessian + hessian.mT)
+    hessian = basis.mT @ (curvature @ basis) + bent @ basis
+    change = (objective.tau / (2 * objective.movement.mobility))[..., None, None] * (hessian + hessian.mT)
     return basis @ _safe_inverse(change) @ basis.mT
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from jko.checks import check_integer
 from jko.errors import InvalidInput
-from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, check_rtol, judge, shortened
-from jko.schemes.objective import StepProblem, Trial
-from jko.status import Status
+from jko.schemes.minimizers.base import AbstractMinimizer, Search, check_rtol
+from jko.schemes.minimizers.judge import shorten
+from jko.schemes.objective import StepObjective, Trial
 
 __all__ = ["TorchOptimizer"]
 
@@ -70,43 +70,37 @@ class TorchOptimizer(AbstractMinimizer):
         return max(self.rtol, 1e-5) if dtype == torch.float32 else self.rtol
 
     @property
-    def wants_curvature(self) -> bool:
-        return False
+    def max_passes(self) -> int:
+        return self.max_steps
 
-    def minimize(
-        self, problem: StepProblem, origin: Trial, guess: Tensor | None = None, secants: Secants | None = None
-    ) -> Minimization:
-        if guess is None and origin.residual <= problem.rtol:
-            return Minimization(*_judged(problem, origin, origin, 0))
-        start = shortened(problem.fixed_point(origin) if guess is None else guess, problem, 0.5)
-        chart = _Scaling.of(problem, origin, start)
-        z = torch.nn.Parameter(chart.parameters(start), requires_grad=True)
-        optimizer = self.factory([z], **self.options)
-        seen: list[Trial] = []
+    def init(self, search: Search, guess: Tensor | None, memory: Any) -> _Descent:
+        objective, origin = search.objective, search.origin
+        start = shorten(objective.fixed_point(origin) if guess is None else guess, objective, 0.5)
+        scaling = _Scaling.of(objective, origin, start)
+        z = torch.nn.Parameter(scaling.parameters(start), requires_grad=True)
+        return _Descent(scaling, z, self.factory([z], **self.options), guess is None and origin.residual <= objective.rtol)
+
+    def step(self, search: Search, state: _Descent) -> bool:
+        if state.finished:
+            return False
+        objective, scaling, z = search.objective, state.scaling, state.z
 
         def closure() -> float:
             with torch.no_grad():
-                if seen and len(seen) >= self.max_steps:
+                trial = search.evaluate(scaling.displacement(z))
+                if not trial.finite or trial.residual <= objective.rtol:
                     raise _FinishedError
-                trial = problem.evaluate(chart.displacement(z))
-                seen.append(trial)
-                if _finished(problem, trial):
-                    raise _FinishedError
-                z.grad = chart.gradient(problem.stationarity(trial))
-                return chart.objective(trial, z)
+                z.grad = scaling.gradient(objective.stationarity(trial))
+                return scaling.value(trial, z)
 
+        before = z.detach().clone()
         try:
-            rests = False
-            while not rests:
-                before = z.detach().clone()
-                with torch.enable_grad():
-                    optimizer.step(closure)
-                # An optimizer that has stopped moving would only repeat the same pass.
-                rests = torch.equal(before, z.detach())
+            with torch.enable_grad():
+                state.optimizer.step(closure)
         except _FinishedError:
-            pass
-        best = min(seen, key=lambda trial: trial.residual)
-        return Minimization(*_judged(problem, origin, best, len(seen)))
+            return False
+        # An optimizer that has stopped moving would only repeat the same pass.
+        return not torch.equal(before, z.detach())
 
 
 def _probe(factory: Callable[..., torch.optim.Optimizer], options: dict[str, Any]) -> None:
@@ -124,17 +118,19 @@ def _probe(factory: Callable[..., torch.optim.Optimizer], options: dict[str, Any
         raise InvalidInput(f"the optimizer refuses its options {options!r}: {error}") from error
 
 
-def _judged(problem: StepProblem, origin: Trial, best: Trial, passes: int) -> tuple[Status, Trial, float, str]:
-    status, detail = judge(problem, origin, best)
-    return status, best, passes, detail
-
-
 class _FinishedError(Exception):
     """Leaves an optimizer from inside its closure: the only exit that every optimizer has."""
 
 
-def _finished(problem: StepProblem, trial: Trial) -> bool:
-    return not trial.finite or trial.residual <= problem.rtol
+@final
+@dataclass(slots=True, eq=False)
+class _Descent:
+    """An optimizer at work on the scaled parameters."""
+
+    scaling: _Scaling
+    z: torch.nn.Parameter
+    optimizer: torch.optim.Optimizer
+    finished: bool
 
 
 @final
@@ -142,34 +138,34 @@ def _finished(problem: StepProblem, trial: Trial) -> bool:
 class _Scaling:
     """Between tangent displacements (G, n, d) and parameters z; tracers count as much as the lightest particle."""
 
-    problem: StepProblem
+    objective: StepObjective
     root: Tensor
     masses: Tensor
     unit: float
     offset: float
 
     @staticmethod
-    def of(problem: StepProblem, origin: Trial, start: Tensor) -> _Scaling:
-        weights = problem.measure.weights
+    def of(objective: StepObjective, origin: Trial, start: Tensor) -> _Scaling:
+        weights = objective.movement.weights
         masses = torch.where(weights > 0, weights, weights[weights > 0].min())
-        root = (masses * problem.mobility / problem.tau).sqrt()[..., None]
+        root = (masses * objective.movement.mobility / objective.tau).sqrt()[..., None]
         size = float((start * root).to(torch.float64).square().mean().sqrt())
         unit = size if math.isfinite(size) and size > 0 else 1.0
-        return _Scaling(problem, root, masses[:, None], unit, math.fsum(origin.objective))
+        return _Scaling(objective, root, masses[:, None], unit, math.fsum(origin.objective))
 
     def parameters(self, xi: Tensor) -> Tensor:
         return (xi * self.root / self.unit).contiguous()
 
     def displacement(self, z: Tensor) -> Tensor:
-        return self.problem.manifold.project_vector(self.problem.measure.points, z * self.unit / self.root)
+        return self.objective.manifold.project_vector(self.objective.movement.base, z * self.unit / self.root)
 
     def gradient(self, stationarity: Tensor) -> Tensor:
         return (self.masses * stationarity / (self.root * self.unit)).contiguous()
 
-    def objective(self, trial: Trial, z: Tensor) -> float:
+    def value(self, trial: Trial, z: Tensor) -> float:
         """The sum of the groups' objectives, with the potential energy of the tracers, so that line searches agree."""
         value = (math.fsum(trial.objective) - self.offset) / self.unit**2
-        tracers = self.problem.measure.weights == 0
+        tracers = self.objective.movement.weights == 0
         if not bool(tracers.any()):
             return value
         own = (self.masses[:, 0] * trial.potential)[:, tracers].to(torch.float64).sum()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -13,21 +11,23 @@ import torch
 from torch import Tensor
 
 from jko.checks import check_integer
-from jko.schemes.minimizers.base import AbstractMinimizer, Minimization, Secants, check_rtol, default_rtol, judge
+from jko.schemes.minimizers.base import AbstractMinimizer, Search, check_rtol, default_rtol, minimize
 from jko.schemes.minimizers.chart import Chart, Vector
-from jko.schemes.objective import StepProblem, Trial
+from jko.schemes.minimizers.judge import judge
+from jko.schemes.objective import Trial
 
 __all__ = ["TrustNewton"]
 
-# Below this residual Newton's method converges faster than the trust region can measure its progress.
 _HAND_OVER = 1e-5
-# Above this residual a guess says nothing about where the solution is.
+"""Below this residual Newton's method converges faster than the trust region can measure its progress."""
 _NEAR = 0.1
+"""Above this residual a guess says nothing about where the solution is."""
 _WRAPS = 5
+"""How often particles may be brought back from beyond the cut locus."""
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False, init=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class TrustNewton(AbstractMinimizer):
     """SciPy's `trust-ncg` (Steihaug 1983) in tangent coordinates scaled by (tau / (w b))^(1/2), then MINRES-Newton.
 
@@ -40,126 +40,103 @@ class TrustNewton(AbstractMinimizer):
         max_passes: passes over the pairs before it gives up.
     """
 
-    rtol: float | None
-    max_passes: int
+    rtol: float | None = None
+    max_passes: int = field(default=2000, kw_only=True)
 
-    def __init__(self, rtol: float | None = None, *, max_passes: int = 2000) -> None:
-        object.__setattr__(self, "rtol", check_rtol(rtol))
-        object.__setattr__(self, "max_passes", check_integer(max_passes, "max_passes", least=1))
+    def __post_init__(self) -> None:
+        check_rtol(self.rtol)
+        check_integer(self.max_passes, "max_passes", least=1)
 
     def tolerance(self, dtype: torch.dtype) -> float:
-        return default_rtol(dtype) if self.rtol is None else self.rtol
+        return default_rtol(self.rtol, dtype)
 
-    @property
-    def wants_curvature(self) -> bool:
+    def init(self, search: Search, guess: Tensor | None, memory: Any) -> _Progress:
+        if search.objective.groups > 1:
+            return _Progress(search.origin, guess)
+        start = search.origin if guess is None else search.evaluate(guess)
+        return _Progress(start if start.finite else search.origin, guess)
+
+    def step(self, search: Search, state: _Progress) -> bool:
+        groups = search.objective.groups
+        if groups > 1:
+            return self._solve_group(search, state, groups)
+        tracers = search.objective.movement.weights == 0
+        state.trial = _solve(search, state.trial, ~tracers)
+        if bool(tracers.any()):
+            _solve(search, state.trial, tracers)
         return False
 
-    def minimize(
-        self, problem: StepProblem, origin: Trial, guess: Tensor | None = None, secants: Secants | None = None
-    ) -> Minimization:
-        if problem.lifted:
-            return self._head_by_head(problem, origin, guess)
-        search = _Search(problem, self.max_passes, Counter(), [])
-        tracers = problem.measure.weights == 0
-        with suppress(_OutOfPassesError):
-            start = origin if guess is None else search.evaluate(guess)
-            trial = search.solve(start if start.finite else origin, ~tracers)
-            if bool(tracers.any()):
-                search.solve(trial, tracers)
-        # With a guess the old measure, which may be stationary itself, is not an answer to the question asked.
-        candidates = search.best if guess is not None and search.best else [origin, *search.best]
-        best = min(candidates, key=lambda trial: trial.residual)
-        status, detail = judge(problem, origin, best)
-        return Minimization(status, best, search.spent["passes"], detail)
+    def _solve_group(self, search: Search, state: _Progress, groups: int) -> bool:
+        """Solve one group alone: a common trust region would be as small as the stiffest group needs.
 
-    def _head_by_head(self, problem: StepProblem, origin: Trial, guess: Tensor | None) -> Minimization:
-        """Solve the heads one after the other: a common trust region would be as small as the stiffest head needs.
-
-        Passes count in passes of all heads together. A head starts from the guess where that is near a solution.
+        A group starts from the guess where that is near a solution. The last step is the trial of all groups.
         """
-        heads, spent, parts = origin.xi.shape[0], 0.0, []
-        for h in range(heads):
-            part = problem.head(h)
-            start = part.evaluate(torch.zeros_like(origin.xi[h : h + 1]))
-            near = start if guess is None else part.evaluate(guess[h : h + 1])
-            spent += 1 + (guess is not None)
-            if guess is not None and judge(part, start, near)[0].ok:
-                parts.append(near.xi)
-                continue
-            found = self.minimize(part, start, near.xi if near.residual < _NEAR and near is not start else None)
-            spent += found.passes
-            if not found.status.ok and near is not start:
-                found = self.minimize(part, start)
-                spent += found.passes
-            parts.append(found.trial.xi)
-        trial = problem.evaluate(torch.cat(parts))
-        status, detail = judge(problem, origin, trial)
-        return Minimization(status, trial, 1 + spent / heads, detail)
-
-
-class _OutOfPassesError(Exception):
-    """The budget of passes is spent."""
+        g = len(state.solved)
+        if g == groups:
+            search.best = search.evaluate(torch.cat(state.solved))
+            return False
+        part, spent = search.objective.members([g]), 1.0
+        start = near = part.evaluate(torch.zeros_like(search.origin.xi[g : g + 1]))
+        if state.guess is not None:
+            near, spent = part.evaluate(state.guess[g : g + 1]), 2.0
+        if state.guess is not None and judge(part, near, start.objective)[0].ok:
+            solution = near
+        else:
+            close = near.xi if near.residual < _NEAR and near is not start else None
+            outcome = minimize(self, part, start, start.objective, close)
+            spent += outcome.passes
+            if not outcome.status.ok and near is not start:
+                outcome = minimize(self, part, start, start.objective)
+                spent += outcome.passes
+            solution = outcome.trial
+        state.solved.append(solution.xi)
+        search.pay(spent / groups)
+        return True
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Search:
-    """The step's objective with every pass counted, over both phases and both kinds of particles."""
+@dataclass(slots=True, eq=False)
+class _Progress:
+    """Where a search stands: the trial to go on from, or the groups that are solved."""
 
-    problem: StepProblem
-    max_passes: int
-    spent: Counter[str]
-    best: list[Trial]
-
-    def evaluate(self, xi: Tensor) -> Trial:
-        self._pay()
-        trial = self.problem.evaluate(xi)
-        if not self.best or trial.residual < self.best[0].residual:
-            self.best[:] = [trial]
-        return trial
-
-    def hessian_product(self, trial: Trial, eta: Tensor) -> Tensor:
-        self._pay()
-        return self.problem.hessian_product(trial, eta)
-
-    def _pay(self) -> None:
-        if self.spent["passes"] >= self.max_passes:
-            raise _OutOfPassesError
-        self.spent["passes"] += 1
-
-    def solve(self, start: Trial, moving: Tensor) -> Trial:
-        """Move the particles marked in `moving`, first by the trust region, then by Newton steps."""
-        for _ in range(_WRAPS):
-            chart = Chart.at(self.problem, start, moving)
-            if chart.residual(start) <= self.problem.rtol:
-                break
-            # Far from a minimizer squares overflow inside SciPy; a trial that comes of it is refused as not finite.
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                start = _newton(self, chart, _trust_region(self, chart, start))
-            shorter = self._wrapped(start)
-            if shorter is None:
-                break
-            start = shorter
-        return start
-
-    def _wrapped(self, trial: Trial) -> Trial | None:
-        """The same points reached by the shorter way, where a particle went beyond the cut locus: a lower objective."""
-        manifold, y = self.problem.manifold, self.problem.measure.points
-        length = trial.xi.square().sum(-1)
-        beyond = length > ((1 + 1e-9) * manifold.injectivity_radius) ** 2
-        if not trial.finite or not bool(beyond.any()):
-            return None
-        xi = trial.xi.clone()
-        group, particle = beyond.nonzero(as_tuple=True)
-        xi[group, particle] = manifold.log(y[particle], trial.points[group, particle])
-        self.best.clear()
-        return self.evaluate(xi)
+    trial: Trial
+    guess: Tensor | None
+    solved: list[Tensor] = field(default_factory=list)
 
 
-def _trust_region(search: _Search, chart: Chart, start: Trial) -> Trial:
+def _solve(search: Search, start: Trial, moving: Tensor) -> Trial:
+    """Move the particles marked in `moving`, first by the trust region, then by Newton steps."""
+    for _ in range(_WRAPS):
+        chart = Chart.at(search.objective, start, moving)
+        if chart.residual(start) <= search.objective.rtol:
+            break
+        # Far from a minimizer squares overflow inside SciPy; a trial that comes of it is refused as not finite.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            start = _newton(search, chart, _trust_region(search, chart, start))
+        shorter = _wrap(search, start)
+        if shorter is None:
+            break
+        start = shorter
+    return start
+
+
+def _wrap(search: Search, trial: Trial) -> Trial | None:
+    """The same points reached by the shorter way, where a particle went beyond the cut locus: a lower objective."""
+    manifold, z = search.objective.manifold, search.objective.movement.base
+    length = trial.xi.square().sum(-1)
+    beyond = length > ((1 + 1e-9) * manifold.injectivity_radius) ** 2
+    if not trial.finite or not bool(beyond.any()):
+        return None
+    xi = trial.xi.clone()
+    xi[beyond] = manifold.log(z.expand_as(trial.points)[beyond], trial.points[beyond])
+    search.best = search.evaluate(xi)
+    return search.best
+
+
+def _trust_region(search: Search, chart: Chart, start: Trial) -> Trial:
     from scipy.optimize import minimize
 
-    problem = search.problem
+    step = search.objective
     seen: dict[bytes, Trial] = {}
 
     def trial_at(z: Vector) -> Trial:
@@ -174,7 +151,7 @@ def _trust_region(search: _Search, chart: Chart, start: Trial) -> Trial:
         trial = trial_at(z)
         if not trial.finite:
             return math.inf, np.zeros_like(z)
-        return chart.objective(trial), chart.gradient(problem.stationarity(trial))
+        return chart.value(trial), chart.gradient(step.stationarity(trial))
 
     def product(z: Vector, direction: Vector) -> Vector:
         return chart.gradient(search.hessian_product(trial_at(z), chart.tangent(direction)))
@@ -186,34 +163,34 @@ def _trust_region(search: _Search, chart: Chart, start: Trial) -> Trial:
     if not 1e6 * radius < math.inf:
         return start
     options: dict[str, Any] = {
-        "gtol": 0.1 * problem.rtol * max(float(np.linalg.norm(gradient)), 1e-300),
+        "gtol": 0.1 * step.rtol * max(float(np.linalg.norm(gradient)), 1e-300),
         "initial_trust_radius": radius,
         "max_trust_radius": 1e6 * radius,
         "maxiter": 200,
     }
 
-    def finished(z: Vector) -> None:
-        if chart.residual(trial_at(z)) <= max(problem.rtol, _HAND_OVER):
+    def stop_when_near(z: Vector) -> None:
+        if chart.residual(trial_at(z)) <= max(step.rtol, _HAND_OVER):
             raise StopIteration
 
     try:
         result = minimize(
-            objective, z0, method="trust-ncg", jac=True, hessp=product, callback=finished, options=options
+            objective, z0, method="trust-ncg", jac=True, hessp=product, callback=stop_when_near, options=options
         )
     except ValueError:
         # SciPy refuses products that overflowed; the best trial so far stands and is judged.
-        return search.best[0] if search.best else start
+        return search.best
     return trial_at(result.x)
 
 
-def _newton(search: _Search, chart: Chart, trial: Trial) -> Trial:
+def _newton(search: Search, chart: Chart, trial: Trial) -> Trial:
     from scipy.sparse.linalg import LinearOperator, minres
 
-    problem = search.problem
+    step = search.objective
     for _ in range(20):
-        if chart.residual(trial) <= problem.rtol or not trial.finite:
+        if chart.residual(trial) <= step.rtol or not trial.finite:
             break
-        right = -chart.gradient(problem.stationarity(trial))
+        right = -chart.gradient(step.stationarity(trial))
         if not math.isfinite(float(np.linalg.norm(right))):
             break
         current = trial
@@ -223,12 +200,12 @@ def _newton(search: _Search, chart: Chart, trial: Trial) -> Trial:
 
         operator = LinearOperator((right.size, right.size), matvec=product, dtype=np.float64)
         try:
-            step, _ = minres(operator, right, rtol=1e-3, maxiter=200)
+            change, _ = minres(operator, right, rtol=1e-3, maxiter=200)
         except ValueError:
             # SciPy refuses a product that overflowed; the trial stands as it is and is judged.
             break
         z = chart.coordinates(trial.xi)
-        candidate = search.evaluate(chart.displacement(z + step))
+        candidate = search.evaluate(chart.displacement(z + change))
         if not chart.residual(candidate) < chart.residual(trial):
             break
         trial = candidate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -13,8 +13,7 @@ from torch import Tensor
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
 from jko.metrics import MobilityField
-from jko.status import Status
-from jko.transport import AbstractTransport, Coupling, TransportProblem, TransportSolution
+from jko.transport import Coupling, Sinkhorn, TransportProblem, TransportSolution
 
 __all__ = ["AbstractTerm", "EntropicTerm", "PlanTerm", "TermValue"]
 
@@ -48,6 +47,11 @@ class AbstractTerm(ABC):
     @abstractmethod
     def derivative(self, points: Tensor, direction: Tensor) -> Tensor:
         """Return the derivative of the gradient when the particles move along tangent directions, shape (m, d)."""
+
+    @property
+    def noise(self) -> float:
+        """Relative accuracy of the gradient where it is worse than rounding."""
+        return 0.0
 
 
 @final
@@ -90,7 +94,7 @@ class PlanTerm(AbstractTerm):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class EntropicTerm(AbstractTerm):
     """T(x) by a transport solver at every cloud, started from the potentials of the cloud before.
 
@@ -101,16 +105,16 @@ class EntropicTerm(AbstractTerm):
         mobility_field: b as a function of position, where the cost is symmetric in it; else None.
         weights: weights of the new particles, shape (m,).
         manifold: the geometry of d.
-        solutions: the last transport; what did not converge stays to be reported.
+        last: the last transport; what did not converge stays to be reported.
     """
 
-    transport: AbstractTransport
+    transport: Sinkhorn
     source: ParticleMeasure
     mobility: Tensor | None
     mobility_field: MobilityField | None
     weights: Tensor
     manifold: AbstractManifold
-    solutions: list[TransportSolution] = field(default_factory=list)
+    last: TransportSolution | None = None
 
     def at(self, points: Tensor) -> TermValue:
         solution = self.solve(points)
@@ -139,19 +143,13 @@ class EntropicTerm(AbstractTerm):
             target_mobility=target_mobility,
             target_mobility_gradient=target_gradient,
         )
-        warm = self.solutions[-1] if self.solutions and self.solutions[-1].status.ok else None
-        self.solutions[:] = [self.transport.solve(problem, warm)]
-        return self.solutions[-1]
+        warm = self.last if self.last is not None and self.last.status.ok else None
+        self.last = self.transport.solve(problem, warm)
+        return self.last
 
     @property
-    def status(self) -> Status:
-        """How the last transport ended."""
-        return self.solutions[-1].status if self.solutions else Status.SUCCESS
-
-    @property
-    def marginal_error(self) -> float:
-        """Marginal error of the last transport, in L^1."""
-        return self.solutions[-1].marginal_error if self.solutions else 0.0
+    def noise(self) -> float:
+        return self.transport.tolerance
 
 
 def _per_mass(derivative: Tensor, weights: Tensor) -> Tensor:
