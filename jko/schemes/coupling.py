@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
@@ -187,10 +187,9 @@ class _PlannedCoupling(AbstractCoupling):
         y, manifold, mobility = self.pose.fields.measure, self.pose.flow.manifold, self.pose.mobility[0]
         term = PlanTerm(y.points, mobility, self.start.weights, coupling, manifold)
         chart = ChartBase.of_coupling(coupling, y, mobility, self.start, manifold)
-        if self.rounds == 1 and self.start is y:
-            # The identity, whose base points are y itself: the pass there is at hand.
-            chart = replace(chart, points=y.points)
-        return TransportMovement(chart, self.start.weights, term, manifold)
+        # The base points of the identity are y itself: the pass there is at hand.
+        base = y.points if self.rounds == 1 and self.start is y else chart.points
+        return TransportMovement(base, chart.mobility[None], self.start.weights, term, manifold, chart.complete)
 
     def _problem(self, target: ParticleMeasure) -> TransportProblem:
         mobility = _mobility_or_none(self.pose.mobility[0])
@@ -220,10 +219,17 @@ class _EntropicCoupling(AbstractCoupling):
             manifold=pose.flow.manifold,
         )
         mean = (mobility * y.weights).sum()
-        chart = ChartBase(y.points if alike else start.points, mobility if alike else mean.expand(start.n).clone())
         # The plain term pushes even the old measure, which is the size of its forces where there is no energy.
         drift = self.term.at(y.points).gradient[None] if alike else None
-        return TransportMovement(chart, start.weights, self.term, pose.flow.manifold, drift)
+        return TransportMovement(
+            base=y.points if alike else start.points,
+            mobility=(mobility if alike else mean.expand(start.n).clone())[None],
+            weights=start.weights,
+            term=self.term,
+            manifold=pose.flow.manifold,
+            drift=drift,
+            noise=self.transport.tolerance,
+        )
 
     def certify(self, trial: Trial) -> tuple[CouplingCertificate | None, bool]:
         return None, True

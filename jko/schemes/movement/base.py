@@ -31,24 +31,21 @@ class AbstractMovement(ABC):
 
     Group g moves n particles from the base points z = `base` by tangent vectors xi, to x = Exp_z(xi), and pays
     T = sum_i w_i b_i |xi_i|^2 + excess(x).
+
+    Attributes:
+        base: base points z of the tangent spaces, shape (n, d), or (G, n, d) where each group has its own.
+        mobility: b in the quadratic, shape (G, n), frozen over the step.
+        weights: weights w of the particles, shape (n,).
+        drift: gradient of T per unit mass at the old measure, (G, n, d), where T pushes even that one; else None.
+        noise: relative accuracy of the forces where it is worse than rounding: that of a transport solver.
     """
 
     __slots__ = ()
-
-    @property
-    @abstractmethod
-    def base(self) -> Tensor:
-        """Base points z of the tangent spaces, shape (n, d), or (G, n, d) where each group has its own."""
-
-    @property
-    @abstractmethod
-    def mobility(self) -> Tensor:
-        """b in the quadratic, shape (G, n), frozen over the step."""
-
-    @property
-    @abstractmethod
-    def weights(self) -> Tensor:
-        """Weights w of the particles, shape (n,)."""
+    base: Tensor
+    mobility: Tensor
+    weights: Tensor
+    drift: Tensor | None
+    noise: float
 
     @abstractmethod
     def members(self, groups: list[int]) -> AbstractMovement:
@@ -62,16 +59,6 @@ class AbstractMovement(ABC):
         """Return the derivative of the excess gradient when the particles move along `direction`, shape (G, n, d)."""
         return torch.zeros_like(direction)
 
-    @property
-    def drift(self) -> Tensor | None:
-        """Gradient of T per unit mass at the old measure, (G, n, d), where T pushes even that one; else None."""
-        return None
-
-    @property
-    def noise(self) -> float:
-        """Relative accuracy of the forces where it is worse than rounding: that of a transport solver."""
-        return 0.0
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +68,8 @@ class MatchedMovement(AbstractMovement):
     base: Tensor
     mobility: Tensor
     weights: Tensor
+    drift: None = None
+    noise: float = 0.0
 
     def members(self, groups: list[int]) -> MatchedMovement:
         base = self.base if self.base.ndim == 2 else self.base[groups]

@@ -48,11 +48,6 @@ class AbstractTerm(ABC):
     def derivative(self, points: Tensor, direction: Tensor) -> Tensor:
         """Return the derivative of the gradient when the particles move along tangent directions, shape (m, d)."""
 
-    @property
-    def noise(self) -> float:
-        """Relative accuracy of the gradient where it is worse than rounding."""
-        return 0.0
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,10 +141,6 @@ class EntropicTerm(AbstractTerm):
         warm = self.last if self.last is not None and self.last.status.ok else None
         self.last = self.transport.solve(problem, warm)
         return self.last
-
-    @property
-    def noise(self) -> float:
-        return self.transport.tolerance
 
 
 def _per_mass(derivative: Tensor, weights: Tensor) -> Tensor:
