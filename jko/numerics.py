@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -43,8 +44,13 @@ def row_sum(values: Tensor, *, keepdim: bool = False) -> Tensor:
     """
     if values.device.type != "cpu":
         return values.sum(-1, keepdim=keepdim)
-    d = values.shape[-1]
-    return values @ (values.new_ones(d, 1) if keepdim else values.new_ones(d))
+    ones = _ones(values.shape[-1], values.dtype)
+    return values @ (ones[:, None] if keepdim else ones)
+
+
+@functools.cache
+def _ones(d: int, dtype: torch.dtype) -> Tensor:
+    return torch.ones(d, dtype=dtype)
 
 
 def all_finite(values: Tensor) -> bool:

@@ -270,6 +270,8 @@ def _batches(measure: ParticleMeasure, D: Tensor) -> list[tuple[Tensor, Tensor, 
     shape = _batch_shape(measure, D)
     if not shape:
         return [(measure.points, measure.weights, D)]
+    if shape == (1,) and D.ndim == 3 and measure.weights.ndim == 1:
+        return [(measure.points[0], measure.weights, D)]
     points = measure.points.expand(*shape, measure.n, measure.d).reshape(-1, measure.n, measure.d)
     weights = measure.weights.expand(*shape, measure.n).reshape(-1, measure.n)
     matrices = D.expand(*shape, *D.shape[-3:]).reshape(-1, *D.shape[-3:])

@@ -45,8 +45,11 @@ class Blocked(AbstractReduction):
     def exponential_sums(
         self, points: Tensor, weights: Tensor, D: Tensor, *, first: bool = True, second: bool = False
     ) -> PairSums:
+        n, heads, order = points.shape[-2], D.shape[0], 2 if second else int(first)
+        factor = _right_factor(points, weights, heads, order=order)
+        if n * n * heads <= _block_elements(self.block_bytes, points):
+            return _one_tile(points, weights, D, factor)
         tiles = _Tiles.of(self.block_bytes, points, D)
-        factor = _right_factor(points, weights, tiles.heads, order=2 if second else int(first))
         right = tiles.split(factor)
         sums = tiles.accumulators(right, weights)
         for k in tiles.groups:
@@ -101,6 +104,21 @@ class Blocked(AbstractReduction):
     def largest_exponent(self, points: Tensor, D: Tensor) -> float:
         tiles = _Tiles.of(self.block_bytes, points, D)
         return max(float(exponent.amax()) for k in tiles.groups for _, _, exponent in tiles.exponents(k))
+
+
+def _one_tile(points: Tensor, weights: Tensor, D: Tensor, factor: Tensor) -> PairSums:
+    """The sums of few pairs, whose exponentials fit the buffer as one tile: three products and an exponential."""
+    n, d = points.shape[-2:]
+    # K = exp(x D x^T); sums over sources are F K^T, those of the other side F K, with F = [w, w x, ..]^T.
+    kernel = torch.bmm(points.expand(D.shape[0], n, d), D @ points.mT).exp_()
+    rows = columns = kernel
+    tracers = weights == 0
+    if bool(tracers.any()):
+        # A tracer adds nothing even where exp overflows, and 0 * inf is not 0.
+        rows, columns = kernel.masked_fill(tracers[:, None], 0.0), kernel.masked_fill(tracers, 0.0)
+    transposed = torch.bmm(factor, rows)
+    out = transposed if torch.equal(D, D.mT) else torch.bmm(factor, columns.mT)
+    return PairSums.of(out, transposed, d)
 
 
 @final

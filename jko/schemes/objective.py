@@ -22,6 +22,8 @@ RESIDUAL_FLOOR = 30.0
 """Rounding errors that the residual of a stationary state may be made of, in units of eps: the largest seen was 12."""
 _LIGHT = 1e-3
 """What weighs less than this share of the heaviest particle has to meet the tolerance on its own."""
+_DRIFT = 5
+"""Where the norm of the drift stands among those of a trial."""
 _Number = TypeVar("_Number")
 
 
@@ -170,7 +172,8 @@ class StepObjective:
         costs = _costs([(self.tau * size) ** 2 for size in sizes], excess)
         objective = [e + cost / (2 * self.tau) for e, cost in zip(energies, costs, strict=True)]
         residuals = self._residuals(norms, objective)
-        every, massive = (max(column) for column in zip(*residuals, strict=True))
+        every = max(whole for whole, _ in residuals)
+        massive = max(part for _, part in residuals)
         potential = evaluation.first_variation
         return Trial(
             xi, points, ambient, pull, potential, energies, costs, objective, every, massive, residuals, evaluation
@@ -182,20 +185,22 @@ class StepObjective:
         |defect| / max(|cost|, |force|, floor |ambient|, |drift|): the floor keeps a stationary state from chasing the
         rounding of its gradient.
         """
-        if not all(math.isfinite(value) for value in objective):
-            return [(math.inf, math.inf)] * len(objective)
         floor = RESIDUAL_FLOOR * self._scales.eps / self.rtol
-        rows = []
-        for row in norms:
-            drifts = row[5] if len(row) > 5 else [0.0] * len(objective)  # noqa: PLR2004
-            rows.append(
-                [
-                    _relative(defect, max(cost, force, floor * ambient, drift), ambient)
-                    for defect, cost, force, ambient, drift in zip(*row[:4], drifts, strict=True)
-                ]
-            )
-        massive = rows[:-1] if self._scales.tracers else rows
-        return [(max(every), max(part)) for every, part in zip(zip(*rows), zip(*massive), strict=True)]
+        residuals = []
+        for g, value in enumerate(objective):
+            every = massive = 0.0
+            for k, row in enumerate(norms):
+                defect, ambient = row[0][g], row[3][g]
+                scale = max(row[1][g], row[2][g], floor * ambient, row[5][g] if len(row) > _DRIFT else 0.0)
+                if not (math.isfinite(value) and math.isfinite(defect) and math.isfinite(ambient)):
+                    relative = math.inf
+                else:
+                    relative = defect / scale if scale > 0 else 0.0
+                every = max(every, relative)
+                # Tracers are the last row where there are any.
+                massive = every if not self._scales.tracers or k < len(norms) - 1 else massive
+            residuals.append((every, massive))
+        return residuals
 
     def _broken(self, xi: Tensor, points: Tensor) -> Trial:
         nan = torch.full_like(xi, math.nan)
@@ -204,12 +209,6 @@ class StepObjective:
         return Trial(
             xi, points, nan, nan, nan[..., 0], groups, groups, groups, math.inf, math.inf, residuals, None
         )
-
-
-def _relative(defect: float, scale: float, ambient: float) -> float:
-    if not math.isfinite(defect) or not math.isfinite(ambient):
-        return math.inf
-    return defect / scale if scale > 0 else 0.0
 
 
 def _costs(quadratic: list[float], excess: Excess | None) -> list[float]:

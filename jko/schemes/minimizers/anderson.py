@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
@@ -112,7 +112,7 @@ class Anderson(AbstractMinimizer):
             image, defect = _map(objective, trial, state.blocks)
             pair = (list(search.groups), (image - state.image)[:, None], (defect - state.defect)[:, None])
             state.pairs.append(pair)
-            state.history = state.history.extend(*pair[1:])
+            state.history.extend(*pair[1:])
             state.image, state.defect = image, defect
         return True
 
@@ -156,7 +156,7 @@ class _Iterate:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _History:
     """Secant pairs on one ring of memory: the oldest pair makes room for the newest.
 
@@ -169,7 +169,7 @@ class _History:
     images: Tensor
     columns: Tensor
     gram: Tensor
-    count: int
+    count: int = 0
 
     @staticmethod
     def begin(objective: StepObjective, memory: int, carried: tuple[Tensor, Tensor] | None) -> _History:
@@ -183,24 +183,26 @@ class _History:
             images=torch.empty(groups, size, n * d, dtype=mobility.dtype, device=device),
             columns=torch.empty(groups, size, n * d, dtype=wide, device=device),
             gram=torch.empty(groups, size, size, dtype=wide, device=device),
-            count=0,
         )
-        return history if carried is None else history.extend(*carried)
+        if carried is not None:
+            history.extend(*carried)
+        return history
 
-    def extend(self, images: Tensor, defects: Tensor) -> _History:
+    def extend(self, images: Tensor, defects: Tensor) -> None:
         """Take in pairs of differences (G, c, n, d)."""
         size, added = self.images.shape[1], images.shape[1]
-        start, extended = self.count % size, replace(self, count=self.count + added)
+        start = self.count % size
+        self.count += added
+        live = min(self.count, size)
         columns = defects.flatten(-2) * self.weight
         scales = torch.linalg.vector_norm(columns, dim=-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-        new = torch.div(columns, scales, out=self.columns.narrow(1, start, added))
-        torch.div(images.flatten(-2), scales, out=self.images.narrow(1, start, added))
-        products = torch.bmm(new, extended.live(self.columns).mT)
+        new = torch.div(columns, scales, out=self.columns[:, start : start + added])
+        torch.div(images.flatten(-2), scales, out=self.images[:, start : start + added])
+        products = torch.bmm(new, self.columns[:, :live].mT)
         # The ridge keeps columns that have become parallel from blowing up the coefficients.
         products.diagonal(start, 1, 2).add_(10 * torch.finfo(self.images.dtype).eps)
-        extended.live(self.gram.narrow(1, start, added), 2).copy_(products)
-        extended.live(self.gram.narrow(2, start, added)).copy_(products.mT)
-        return extended
+        self.gram[:, start : start + added, :live] = products
+        self.gram[:, :live, start : start + added] = products.mT
 
     def members(self, groups: list[int]) -> _History:
         """The pairs of these groups."""
@@ -213,18 +215,14 @@ class _History:
             count=self.count,
         )
 
-    def live(self, ring: Tensor, axis: int = 1) -> Tensor:
-        """The part of a ring that is in use."""
-        return ring.narrow(axis, 0, min(self.count, self.images.shape[1]))
-
     def mix(self, image: Tensor, defect: Tensor) -> Tensor:
         """Combine the images so that the combined defect is smallest in L^2(w b), group by group."""
         if self.count == 0:
             return image
-        flat = (image.shape[0], 1, -1)
-        right = torch.bmm(defect.reshape(flat) * self.weight, self.live(self.columns).mT)
-        coefficients = torch.linalg.solve_ex(self.live(self.live(self.gram), 2), right.mT)[0].mT.to(image.dtype)
-        mixture = torch.baddbmm(image.reshape(flat), coefficients, self.live(self.images), alpha=-1)
+        live, flat = min(self.count, self.images.shape[1]), (image.shape[0], 1, -1)
+        right = torch.bmm(defect.reshape(flat) * self.weight, self.columns[:, :live].mT)
+        coefficients = torch.linalg.solve_ex(self.gram[:, :live, :live], right.mT)[0].mT.to(image.dtype)
+        mixture = torch.baddbmm(image.reshape(flat), coefficients, self.images[:, :live], alpha=-1)
         return mixture.view(image.shape)
 
 
