@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 
@@ -50,7 +51,9 @@ def row_sum(values: Tensor, *, keepdim: bool = False) -> Tensor:
 
 @functools.cache
 def _ones(d: int, dtype: torch.dtype) -> Tensor:
-    return torch.ones(d, dtype=dtype)
+    # A tensor made in inference mode could not serve a derivative later.
+    with torch.inference_mode(False):
+        return torch.ones(d, dtype=dtype)
 
 
 def all_finite(values: Tensor) -> bool:
@@ -125,7 +128,9 @@ def _enough(q: Tensor, bounds: tuple[float, ...]) -> int:
     if q.requires_grad or q.device.type != "cpu" or not q.numel():
         return 0
     largest = float(q.amax())
-    return next((terms for terms, bound in enumerate(bounds, start=1) if largest < bound), 0)
+    # The k-th bound is that of k terms; bounds grow, and the last ones are no use where the largest is above them.
+    terms = bisect.bisect_right(bounds, largest) + 1
+    return terms if terms <= len(bounds) else 0
 
 
 def _split(q: Tensor, bound: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -279,9 +279,15 @@ def _batches(measure: ParticleMeasure, D: Tensor) -> list[tuple[Tensor, Tensor, 
 
 
 def _stack(parts: list[HeadEvaluation], shape: torch.Size) -> HeadEvaluation:
+    if shape == (1,) and parts[0].moments is None:
+        # One group of particles, the usual step: views, no copies.
+        part = parts[0]
+        curvature = None if part.curvature is None else part.curvature[None]
+        fields = (part.energy[None], part.first_variation[None], part.gradient[None], part.mobility[None])
+        return HeadEvaluation(*fields, part.head_weights, curvature)
+
     def stacked(rows: list[Tensor]) -> Tensor:
-        whole = rows[0] if len(rows) == 1 else torch.stack(rows)
-        return whole.reshape(*shape, *rows[0].shape)
+        return torch.stack(rows).reshape(*shape, *rows[0].shape)
 
     def joined(name: str) -> Tensor:
         return stacked([getattr(part, name) for part in parts])

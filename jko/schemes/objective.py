@@ -172,8 +172,7 @@ class StepObjective:
         costs = _costs([(self.tau * size) ** 2 for size in sizes], excess)
         objective = [e + cost / (2 * self.tau) for e, cost in zip(energies, costs, strict=True)]
         residuals = self._residuals(norms, objective)
-        every = max(whole for whole, _ in residuals)
-        massive = max(part for _, part in residuals)
+        every, massive = _largest(residuals)
         potential = evaluation.first_variation
         return Trial(
             xi, points, ambient, pull, potential, energies, costs, objective, every, massive, residuals, evaluation
@@ -211,6 +210,12 @@ class StepObjective:
         )
 
 
+def _largest(residuals: list[tuple[float, float]]) -> tuple[float, float]:
+    if len(residuals) == 1:
+        return residuals[0]
+    return max(whole for whole, _ in residuals), max(massive for _, massive in residuals)
+
+
 def _costs(quadratic: list[float], excess: Excess | None) -> list[float]:
     """T of each group: the quadratic and what exceeds it."""
     if excess is None:
@@ -230,6 +235,7 @@ def _joined(parts: Sequence[Trial], order: Sequence[int]) -> Trial:
         return [flat[k] for k in order]
 
     residuals = numbers([part.residuals for part in parts])
+    every, massive = _largest(residuals)
     return Trial(
         xi=rows([part.xi for part in parts]),
         points=rows([part.points for part in parts]),
@@ -239,8 +245,8 @@ def _joined(parts: Sequence[Trial], order: Sequence[int]) -> Trial:
         energy=numbers([part.energy for part in parts]),
         cost=numbers([part.cost for part in parts]),
         objective=numbers([part.objective for part in parts]),
-        residual=max(whole for whole, _ in residuals),
-        mass_residual=max(massive for _, massive in residuals),
+        residual=every,
+        mass_residual=massive,
         residuals=residuals,
         evaluation=None,
     )
