@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.checks import check_finite_number
+from jko.checks import check_finite_number, check_jumps
 from jko.energies.attention import AttentionEnergy
 from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
 from jko.errors import InvalidInput
@@ -26,18 +26,25 @@ class Scaled(AbstractEnergy):
     Args:
         energy: the energy.
         coefficient: a finite number, or a function t -> number.
+        jumps: times at which the function jumps, with the limit from the right as its value there. Those of the energy
+            are added.
     """
 
     energy: AbstractEnergy
     coefficient: float | Callable[[float], float]
+    jumps: tuple[float, ...]
 
-    def __init__(self, energy: AbstractEnergy, coefficient: float | Callable[[float], float]) -> None:
+    def __init__(
+        self, energy: AbstractEnergy, coefficient: float | Callable[[float], float], *, jumps: Iterable[float] = ()
+    ) -> None:
         if not isinstance(energy, AbstractEnergy):
             raise InvalidInput(f"Scaled needs an energy, got {type(energy).__name__}")
         if not callable(coefficient):
             coefficient = check_finite_number(coefficient, "coefficient")
         object.__setattr__(self, "energy", energy)
         object.__setattr__(self, "coefficient", coefficient)
+        own = check_jumps(jumps, moves=callable(coefficient))
+        object.__setattr__(self, "jumps", check_jumps((*own, *energy.jumps)))
 
     def coefficient_at(self, t: float) -> float:
         """Return c(t).
@@ -88,7 +95,8 @@ class Scaled(AbstractEnergy):
         return _times(self.coefficient_at(t), self.energy.hessian_product_heads(points, weights, t, direction))
 
     def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
-        return Scaled(self.energy.heads_alone(indices), self.coefficient)
+        own = self.jumps if callable(self.coefficient) else ()
+        return Scaled(self.energy.heads_alone(indices), self.coefficient, jumps=own)
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
         return _scaled_field(self.energy.first_variation_at(targets, measure, t), self.coefficient_at(t))
@@ -120,6 +128,10 @@ class Sum(AbstractEnergy):
     @property
     def moves(self) -> bool:
         return any(term.moves for term in self.terms)
+
+    @property
+    def jumps(self) -> tuple[float, ...]:
+        return check_jumps(jump for term in self.terms for jump in term.jumps)
 
     @property
     def attention_parts(self) -> tuple[AttentionEnergy, ...]:

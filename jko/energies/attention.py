@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from jko.averages import head_average
-from jko.checks import check_sign
+from jko.checks import check_jumps, check_sign
 from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
 from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
@@ -55,6 +55,10 @@ class AttentionEnergy(AbstractEnergy):
     @property
     def attention_parts(self) -> tuple[AttentionEnergy, ...]:
         return (self,)
+
+    @property
+    def jumps(self) -> tuple[float, ...]:
+        return check_jumps(self.heads.jumps)
 
     @property
     def description(self) -> str:

@@ -91,6 +91,14 @@ class AbstractEnergy(ABC):
         """Whether the energy depends on t; False lets a scheme reuse an evaluation at another time."""
 
     @property
+    def jumps(self) -> tuple[float, ...]:
+        """Times at which the energy jumps, sorted, each once: runs take no step across them.
+
+        At a jump the energy is its limit from the right, and at the float just below it that from the left.
+        """
+        return ()
+
+    @property
     @abstractmethod
     def attention_parts(self) -> tuple[AttentionEnergy, ...]:
         """The attention energies inside: their heads give the mobilities of the weighted metrics."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jko.averages import head_average
-from jko.checks import check_sign
+from jko.checks import check_jumps, check_sign
 from jko.errors import InvalidInput
 from jko.flows.fields import AbstractField
 from jko.heads import AbstractHeads
@@ -67,6 +67,10 @@ class AttentionField(AbstractField):
     @property
     def moves(self) -> bool:
         return self.heads.moves or (self.values is not None and self.values.moves)
+
+    @property
+    def jumps(self) -> tuple[float, ...]:
+        return check_jumps((*self.heads.jumps, *(() if self.values is None else self.values.jumps)))
 
     @property
     def title(self) -> str:

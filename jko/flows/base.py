@@ -53,6 +53,11 @@ class AbstractFlow(ABC):
         """Whether the velocity depends on t at a fixed measure."""
 
     @property
+    def jumps(self) -> tuple[float, ...]:
+        """Times at which the velocity jumps, sorted, each once: runs take no step across them."""
+        return ()
+
+    @property
     @abstractmethod
     def title(self) -> str:
         """Metric and sign, for figures and tables."""

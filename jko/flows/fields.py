@@ -22,6 +22,11 @@ class AbstractField(ABC):
         """Whether the field depends on t at a fixed measure."""
 
     @property
+    def jumps(self) -> tuple[float, ...]:
+        """Times at which the field jumps, sorted, each once: runs take no step across them."""
+        return ()
+
+    @property
     @abstractmethod
     def title(self) -> str:
         """Name and sign, for figures and tables."""

@@ -66,6 +66,10 @@ class GradientFlow(AbstractFlow):
         return self.energy.moves
 
     @property
+    def jumps(self) -> tuple[float, ...]:
+        return self.energy.jumps
+
+    @property
     def title(self) -> str:
         signs = sorted({part.sign for part in self.energy.attention_parts})
         sign = f", sign = {signs[0]:+d}" if len(signs) == 1 else ""

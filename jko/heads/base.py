@@ -60,6 +60,14 @@ class AbstractHeads(abc.ABC):
     def moves(self) -> bool:
         """Whether D(t) may depend on t."""
 
+    @property
+    def jumps(self) -> tuple[float, ...]:
+        """Times at which D(t) jumps, none unless the path says so: runs then take no step across them.
+
+        At a jump `at` gives the limit from the right, and at the float just below it the limit from the left.
+        """
+        return ()
+
     @final
     @property
     def num_heads(self) -> int:

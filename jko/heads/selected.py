@@ -33,3 +33,7 @@ class SelectedHeads(AbstractHeads):
     @property
     def moves(self) -> bool:
         return self.path.moves
+
+    @property
+    def jumps(self) -> tuple[float, ...]:
+        return self.path.jumps
