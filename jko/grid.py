@@ -15,7 +15,7 @@ _SLACK = 1e-9
 
 
 def time_grid(t0: float, t1: float, tau: float, jumps: Sequence[float] = ()) -> list[float]:
-    """Return t0, t0 + tau, ..., t1, begun anew at every jump: full steps of tau, the last one before each end shortened.
+    """Return t0, t0 + tau, ..., t1, begun anew at every jump: full steps of tau, the last before each end shortened.
 
     Times are products, never sums, so the number of steps does not depend on accumulated rounding; what lies within
     1e-9 tau counts as one time. A step or a jump that close to the end of the full steps makes no step of its own,

@@ -26,7 +26,7 @@ SNAP = 1e-9
 class NodePath:
     """Values at increasing times, the first of them 0, linear between them, defined on [0, t1].
 
-    A time that is given twice is a jump: its first value is the limit from the left, its second the value from there on.
+    A time that is given twice is a jump: its first value is the limit from the left, its second that from there on.
 
     Args:
         times: nodes, K + 1 increasing times from 0; the last one may lie beyond t1.
