@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
@@ -32,7 +32,7 @@ class Scaled(AbstractEnergy):
 
     energy: AbstractEnergy
     coefficient: float | Callable[[float], float]
-    jumps: tuple[float, ...]
+    jumps: tuple[float, ...] = field(repr=False)
 
     def __init__(
         self, energy: AbstractEnergy, coefficient: float | Callable[[float], float], *, jumps: Iterable[float] = ()
@@ -117,6 +117,7 @@ class Sum(AbstractEnergy):
     """The sum of energies. With exactly one attention part, E = mean_h (E_h + the other parts) defines its heads."""
 
     terms: tuple[AbstractEnergy, ...]
+    jumps: tuple[float, ...] = field(repr=False)
 
     def __init__(self, terms: Iterable[AbstractEnergy]) -> None:
         terms = tuple(terms) if isinstance(terms, Iterable) else (terms,)
@@ -124,14 +125,11 @@ class Sum(AbstractEnergy):
             raise InvalidInput(f"Sum needs at least one energy, got {[type(term).__name__ for term in terms]}")
         flat = [inner for term in terms for inner in (term.terms if isinstance(term, Sum) else (term,))]
         object.__setattr__(self, "terms", tuple(flat))
+        object.__setattr__(self, "jumps", check_jumps(jump for term in flat for jump in term.jumps))
 
     @property
     def moves(self) -> bool:
         return any(term.moves for term in self.terms)
-
-    @property
-    def jumps(self) -> tuple[float, ...]:
-        return check_jumps(jump for term in self.terms for jump in term.jumps)
 
     @property
     def attention_parts(self) -> tuple[AttentionEnergy, ...]:

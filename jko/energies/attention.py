@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
@@ -37,6 +37,7 @@ class AttentionEnergy(AbstractEnergy):
     heads: AbstractHeads
     sign: int
     reduction: AbstractReduction
+    jumps: tuple[float, ...] = field(repr=False)
 
     def __init__(self, heads: AbstractHeads, sign: int = 1, reduction: AbstractReduction | None = None) -> None:
         if not isinstance(heads, AbstractHeads):
@@ -47,6 +48,7 @@ class AttentionEnergy(AbstractEnergy):
         object.__setattr__(self, "heads", heads)
         object.__setattr__(self, "sign", check_sign(sign))
         object.__setattr__(self, "reduction", reduction_or_auto(reduction))
+        object.__setattr__(self, "jumps", check_jumps(heads.jumps))
 
     @property
     def moves(self) -> bool:
@@ -55,10 +57,6 @@ class AttentionEnergy(AbstractEnergy):
     @property
     def attention_parts(self) -> tuple[AttentionEnergy, ...]:
         return (self,)
-
-    @property
-    def jumps(self) -> tuple[float, ...]:
-        return check_jumps(self.heads.jumps)
 
     @property
     def description(self) -> str:

@@ -81,22 +81,21 @@ class PotentialField:
 
 
 class AbstractEnergy(ABC):
-    """A time-dependent energy of particle measures. Energies add up, and numbers scale them."""
+    """A time-dependent energy of particle measures. Energies add up, and numbers scale them.
+
+    Attributes:
+        jumps: times at which the energy jumps, none unless it says so: no step of a run crosses them. At a jump the
+            energy is its limit from the right, and at the float just below it that from the left.
+    """
 
     __slots__ = ()
+
+    jumps: tuple[float, ...] = ()
 
     @property
     @abstractmethod
     def moves(self) -> bool:
         """Whether the energy depends on t; False lets a scheme reuse an evaluation at another time."""
-
-    @property
-    def jumps(self) -> tuple[float, ...]:
-        """Times at which the energy jumps, sorted, each once: runs take no step across them.
-
-        At a jump the energy is its limit from the right, and at the float just below it that from the left.
-        """
-        return ()
 
     @property
     @abstractmethod

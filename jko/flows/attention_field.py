@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
@@ -43,6 +43,7 @@ class AttentionField(AbstractField):
     values: AbstractHeads | None
     sign: int
     reduction: AbstractReduction
+    jumps: tuple[float, ...] = field(repr=False)
 
     def __init__(
         self,
@@ -61,16 +62,13 @@ class AttentionField(AbstractField):
             _check_values(heads, values)
         object.__setattr__(self, "heads", heads)
         object.__setattr__(self, "values", values)
+        object.__setattr__(self, "jumps", check_jumps((*heads.jumps, *(() if values is None else values.jumps))))
         object.__setattr__(self, "sign", check_sign(sign))
         object.__setattr__(self, "reduction", reduction_or_auto(reduction))
 
     @property
     def moves(self) -> bool:
         return self.heads.moves or (self.values is not None and self.values.moves)
-
-    @property
-    def jumps(self) -> tuple[float, ...]:
-        return check_jumps((*self.heads.jumps, *(() if self.values is None else self.values.jumps)))
 
     @property
     def title(self) -> str:

@@ -38,9 +38,15 @@ class FlowState:
 
 
 class AbstractFlow(ABC):
-    """An immutable bundle of what moves the particles and where they live."""
+    """An immutable bundle of what moves the particles and where they live.
+
+    Attributes:
+        jumps: times at which the velocity jumps: no step of a run crosses them.
+    """
 
     __slots__ = ()
+
+    jumps: tuple[float, ...] = ()
 
     @property
     @abstractmethod
@@ -51,11 +57,6 @@ class AbstractFlow(ABC):
     @abstractmethod
     def moves(self) -> bool:
         """Whether the velocity depends on t at a fixed measure."""
-
-    @property
-    def jumps(self) -> tuple[float, ...]:
-        """Times at which the velocity jumps, sorted, each once: runs take no step across them."""
-        return ()
 
     @property
     @abstractmethod

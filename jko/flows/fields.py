@@ -12,19 +12,20 @@ __all__ = ["AbstractField"]
 
 
 class AbstractField(ABC):
-    """A vector field on the ambient space that depends on the measure and on time; the flow projects it."""
+    """A vector field on the ambient space that depends on the measure and on time; the flow projects it.
+
+    Attributes:
+        jumps: times at which the field jumps: no step of a run crosses them.
+    """
 
     __slots__ = ()
+
+    jumps: tuple[float, ...] = ()
 
     @property
     @abstractmethod
     def moves(self) -> bool:
         """Whether the field depends on t at a fixed measure."""
-
-    @property
-    def jumps(self) -> tuple[float, ...]:
-        """Times at which the field jumps, sorted, each once: runs take no step across them."""
-        return ()
 
     @property
     @abstractmethod

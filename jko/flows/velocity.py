@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import final
 
@@ -35,6 +36,7 @@ class VelocityFlow(AbstractFlow):
 
     field: AbstractField
     manifold: AbstractManifold
+    jumps: tuple[float, ...] = dataclasses.field(repr=False)
 
     def __init__(self, field: AbstractField, manifold: AbstractManifold | None = None) -> None:
         manifold = Sphere() if manifold is None else manifold
@@ -42,14 +44,11 @@ class VelocityFlow(AbstractFlow):
             check_kind(value, kind, name)
         object.__setattr__(self, "field", field)
         object.__setattr__(self, "manifold", manifold)
+        object.__setattr__(self, "jumps", field.jumps)
 
     @property
     def moves(self) -> bool:
         return self.field.moves
-
-    @property
-    def jumps(self) -> tuple[float, ...]:
-        return self.field.jumps
 
     @property
     def title(self) -> str:

@@ -34,6 +34,7 @@ class TabulatedHeads(AbstractHeads):
 
     nodes: NodePath = field(repr=False)
     head_weights: Tensor | None
+    jumps: tuple[float, ...] = field(repr=False)
 
     def __init__(self, times: Any, D: Any, head_weights: Any = None) -> None:
         matrices = check_head_matrices(D, "D", batched=True)
@@ -43,6 +44,7 @@ class TabulatedHeads(AbstractHeads):
                 f"D must have shape (K, H, d, d) with one entry per time, K = {len(grid)}, got {tuple(matrices.shape)}"
             )
         object.__setattr__(self, "nodes", NodePath(grid, matrices))
+        object.__setattr__(self, "jumps", self.nodes.jumps)
         object.__setattr__(self, "head_weights", check_head_weights(head_weights, matrices.shape[-3]))
 
     @property
@@ -54,11 +56,6 @@ class TabulatedHeads(AbstractHeads):
     def moves(self) -> bool:
         """Whether D(t) may depend on t: it does."""
         return True
-
-    @property
-    def jumps(self) -> tuple[float, ...]:
-        """The times that were given twice."""
-        return self.nodes.jumps
 
     def at(self, t: float) -> Float[Tensor, "*batch h d d"]:
         """Return the matrices at t, linear between the nodes; see `AbstractHeads.at`."""
