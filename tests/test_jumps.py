@@ -22,6 +22,7 @@ from jko.diagnostics import compare
 from jko.driver import Checkpoint, resume
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads
+from jko.verify import Verdict, weak_form
 from tests.oracles.flows import quantities
 from tests.oracles.orders import assert_order
 from tests.oracles.reductions import Counted
@@ -309,3 +310,18 @@ def test_runs_across_a_jump_are_compared_at_common_times() -> None:
     for pair in result.metrics[0].pairs:
         # Between two steps, the cloud of the later one: the grid begins anew at the jump.
         assert pair.times.tolist() == pytest.approx([0.0, 0.1, JUMP + 0.1, JUMP + 0.2, 0.4])
+
+
+@every_metric
+def test_the_weak_form_holds_across_a_jump_to_its_order(metric: str) -> None:
+    (finding,) = weak_form(jumping(metric), start(), (0.05, 0.025, 0.0125), 0.4)
+    assert finding.verdict is Verdict.HOLDS
+
+
+@every_scheme
+def test_an_interval_below_the_rounding_of_tau_is_one_step(scheme: str) -> None:
+    flow = jumping()
+    run = jko.solve(flow, start(), SCHEMES[scheme](1.0), t1=1e-10)
+    assert run.times.tolist() == [0.0, 1e-10]
+    moved = (run.points[1] - run.points[0]) / 1e-10
+    assert gap(moved, flow.velocity(start(), 0.0)) < 1e-4
