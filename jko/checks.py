@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = [
     "check_finite",
     "check_finite_number",
     "check_integer",
+    "check_jumps",
     "check_kind",
     "check_number",
     "check_positive",
@@ -134,6 +136,20 @@ def check_finite_number(value: Any, name: str) -> float:
     if not math.isfinite(number):
         raise InvalidInput(f"{name} must be finite, got {value!r}")
     return number
+
+
+def check_jumps(jumps: Any, *, moves: bool = True) -> tuple[float, ...]:
+    """Return times of jumps, sorted and each once; what does not move has none.
+
+    Raises:
+        InvalidInput: for anything but finite numbers, and for jumps of something that does not depend on t.
+    """
+    if isinstance(jumps, str) or not isinstance(jumps, Iterable):
+        raise InvalidInput(f"jumps must be the times of the jumps, such as (0.5,), got {jumps!r}")
+    times = tuple(sorted({check_finite_number(time, "every jump") for time in jumps}))
+    if times and not moves:
+        raise InvalidInput(f"jumps = {times} are given for something that does not depend on t; leave them out")
+    return times
 
 
 def check_device(name: str) -> torch.device:

@@ -65,6 +65,10 @@ def solve(
 ) -> Solution:
     """Follow a flow from t0 to t1 with steps of the scheme's tau, the last one shortened where tau does not divide.
 
+    No step crosses a time in `flow.jumps`: the step before it is shortened to end there and sees the limit from the
+    left alone, the step after it that from the right. The row of `states` at a jump is the one from the left, and what
+    the jump does to the energy is in the `time_part` of the step that starts there.
+
     Args:
         flow: what to follow.
         measure: the initial measure, unbatched, on the flow's manifold.
@@ -241,7 +245,7 @@ def _conditions(stop: Any) -> tuple[Callable[[Progressed], bool], ...]:
 
 def _grid(t0: float, t1: float, flow: AbstractFlow, scheme: AbstractScheme) -> list[float]:
     """The times of the steps, which flow and scheme accept."""
-    times = time_grid(t0, t1, scheme.tau)
+    times = time_grid(t0, t1, scheme.tau, flow.jumps)
     flow.check_times(times[0], times[-1])
     if isinstance(scheme, AbstractGridScheme):
         scheme.check_times(flow, times)
@@ -305,7 +309,7 @@ def _compared(
     new = _through_json({"flow": describe(flow), "scheme": describe(scheme)})
     for part in ("scheme", "flow"):
         compare_setups(run.get("setup", {}).get(part, {}), new[part], part)
-    end = run["t1"] if t1 is None else time_grid(run["t0"], t1, scheme.tau)[-1]
+    end = run["t1"] if t1 is None else time_grid(run["t0"], t1, scheme.tau, flow.jumps)[-1]
     if end < run["t1"]:
         raise ResumeMismatch(
             f"t1 was {run['t1']!r} in the run that is to be continued, and is {end!r} now; a run can be made longer, "

@@ -44,10 +44,12 @@ class AbstractStop(ABC):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Stationary(AbstractStop):
-    """Stop when the metric slope, the square root of the `slope2` column, falls to `slope` or below.
+    """Stop when the metric slope falls to `slope` or below: the square root of the `slope2` column.
+
+    A `VelocityFlow` has no metric: there it is the speed, (sum_i w_i |v_i|^2)^(1/2), the square root of `speed2`.
 
     Raises:
-        InvalidInput: for a slope that is not positive, and after the first step of a flow without a metric.
+        InvalidInput: for a slope that is not positive, and after the first step of a flow with neither column.
     """
 
     slope: float
@@ -57,10 +59,11 @@ class Stationary(AbstractStop):
 
     def __call__(self, progressed: Progressed) -> bool:
         """Return whether the slope is small enough."""
-        if "slope2" not in progressed.columns:
+        columns = progressed.columns
+        square = columns.get("slope2", columns.get("speed2"))
+        if square is None:
             raise InvalidInput(
-                "Stationary reads the column 'slope2', which a flow without a metric does not have; follow a "
-                "GradientFlow, or give a function of the columns "
-                f"{', '.join(sorted(progressed.columns))} as stop"
+                "Stationary reads the column 'slope2' of a GradientFlow or 'speed2' of a VelocityFlow, which this flow "
+                f"does not have; give a function of the columns {', '.join(sorted(columns))} as stop"
             )
-        return progressed.columns["slope2"] <= self.slope**2
+        return square <= self.slope**2

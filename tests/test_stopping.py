@@ -26,11 +26,25 @@ def test_stationary_compares_the_slope_and_not_its_square() -> None:
     assert not stop(seen(math.nan))
 
 
-def test_a_flow_without_a_metric_has_no_slope_to_stop_at() -> None:
-    flow = jko.VelocityFlow(jko.AttentionField(jko.ConstantHeads(0.3 * jko.initial_heads(2, 3, seed=0))))
-    tokens = jko.ParticleMeasure(jko.initial_tokens(4, 3, seed=0))
-    with pytest.raises(InvalidInput, match=r"Stationary reads the column 'slope2'.*GradientFlow"):
-        jko.solve(flow, tokens, jko.ExplicitEuler(0.1), t1=0.2, stop=Stationary(0.1))
+@pytest.mark.parametrize("kind", [jko.ExplicitEuler, jko.ExponentialEuler, jko.RK4])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_without_a_metric_it_stops_at_the_first_state_whose_speed_is_small(kind: type, sign: int) -> None:
+    field = jko.AttentionField(jko.ConstantHeads(torch.diag(torch.tensor([2.0, 1.0, 0.5]))[None]), sign=sign)
+    flow = jko.VelocityFlow(field)
+    points, weights = jko.initial_tokens(4, 3, seed=0), [0.1, 0.2, 0.3, 0.4]
+    run = jko.solve(flow, jko.ParticleMeasure(points, weights), kind(0.1), t1=60.0, stop=Stationary(0.05))
+    assert run.status is jko.Status.STOPPED
+    velocities = [flow.velocity(run.measure(k), 0.0) for k in range(run.steps + 1)]
+    # (sum_i w_i |v_i|^2)^(1/2)
+    speeds = [math.sqrt(float((torch.tensor(weights) * v.square().sum(-1)).sum())) for v in velocities]
+    assert run.states.speed2.sqrt().tolist() == pytest.approx(speeds, rel=1e-6)
+    assert run.steps > 5
+    assert speeds[-1] <= 0.05 < min(speeds[1:-1])
+
+
+def test_columns_without_slope_or_speed_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"'slope2' of a GradientFlow or 'speed2' of a VelocityFlow.*columns energy"):
+        Stationary(0.1)(Progressed(1, 0.1, jko.ParticleMeasure(torch.eye(2)), {"energy": 1.0}))
 
 
 @pytest.mark.parametrize("slope", [0, -1, math.nan, math.inf, "small"])

@@ -163,7 +163,6 @@ class _Plan:
         self.factories[0](self.taus[-1]).step(flow, self.measure)
 
     def run(self, metric: AbstractMetric, scheme: AbstractScheme, tau: float, number: int) -> Run:
-        steps = round(self.t1 / tau)
         total = 2 * len(self.metrics) * len(self.taus)
         label = f"{number}/{total}  tau = {tau:g}  "
         _log.info("run %s%s, %s", label, scheme.title, metric.title)
@@ -173,7 +172,7 @@ class _Plan:
             self.measure,
             scheme,
             t1=self.t1,
-            save=Save(every=steps // self.intervals),
+            save=Save(times=[self.t1 * k / self.intervals for k in range(self.intervals + 1)]),
             progress=None if self.progress is None else _Labeled(self.progress, label),
             throw=False,
             config={"scheme": scheme.title, "metric": metric.title, "tau": tau, "sign": self.energy.sign},

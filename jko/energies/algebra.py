@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
 from torch import Tensor
 
-from jko.checks import check_finite_number
+from jko.checks import check_finite_number, check_jumps
 from jko.energies.base import AbstractEnergy, AbstractHeadAverage, Evaluation, HeadEvaluation, PotentialField
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
@@ -25,18 +25,25 @@ class Scaled(AbstractEnergy):
     Args:
         energy: the energy.
         coefficient: a finite number, or a function t -> number.
+        jumps: times at which the function jumps, with the limit from the right as its value there. Those of the energy
+            are added.
     """
 
     energy: AbstractEnergy
     coefficient: float | Callable[[float], float]
+    jumps: tuple[float, ...] = field(repr=False)
 
-    def __init__(self, energy: AbstractEnergy, coefficient: float | Callable[[float], float]) -> None:
+    def __init__(
+        self, energy: AbstractEnergy, coefficient: float | Callable[[float], float], *, jumps: Iterable[float] = ()
+    ) -> None:
         if not isinstance(energy, AbstractEnergy):
             raise InvalidInput(f"Scaled needs an energy, got {type(energy).__name__}")
         if not callable(coefficient):
             coefficient = check_finite_number(coefficient, "coefficient")
         object.__setattr__(self, "energy", energy)
         object.__setattr__(self, "coefficient", coefficient)
+        own = check_jumps(jumps, moves=callable(coefficient))
+        object.__setattr__(self, "jumps", check_jumps((*own, *energy.jumps)))
 
     def coefficient_at(self, t: float) -> float:
         """Return c(t).
@@ -81,10 +88,14 @@ class Scaled(AbstractEnergy):
         return _times(self.coefficient_at(t), self.energy.hessian_product(measure, t, direction))
 
     def by_head(self) -> AbstractEnergy:
-        return Scaled(self.energy.by_head(), self.coefficient)
+        return self._of(self.energy.by_head())
 
     def members(self, indices: Sequence[int]) -> AbstractEnergy:
-        return Scaled(self.energy.members(indices), self.coefficient)
+        return self._of(self.energy.members(indices))
+
+    def _of(self, energy: AbstractEnergy) -> Scaled:
+        """The same multiple of another energy."""
+        return Scaled(energy, self.coefficient, jumps=self.jumps if callable(self.coefficient) else ())
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
         return _scaled_field(self.energy.first_variation_at(targets, measure, t), self.coefficient_at(t))
@@ -103,6 +114,7 @@ class Sum(AbstractEnergy):
     """The sum of energies. With exactly one attention part, E = mean_h (E_h + the other parts) defines its heads."""
 
     terms: tuple[AbstractEnergy, ...]
+    jumps: tuple[float, ...] = field(repr=False)
 
     def __init__(self, terms: Iterable[AbstractEnergy]) -> None:
         terms = tuple(terms) if isinstance(terms, Iterable) else (terms,)
@@ -110,6 +122,7 @@ class Sum(AbstractEnergy):
             raise InvalidInput(f"Sum needs at least one energy, got {[type(term).__name__ for term in terms]}")
         flat = [inner for term in terms for inner in (term.terms if isinstance(term, Sum) else (term,))]
         object.__setattr__(self, "terms", tuple(flat))
+        object.__setattr__(self, "jumps", check_jumps(jump for term in flat for jump in term.jumps))
 
     @property
     def moves(self) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
 from torch import Tensor
 
 from jko.averages import head_average
-from jko.checks import check_sign
+from jko.checks import check_jumps, check_sign
 from jko.energies.base import AbstractEnergy, AbstractHeadAverage, Evaluation, HeadEvaluation, PotentialField
 from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
@@ -37,6 +37,7 @@ class AttentionEnergy(AbstractHeadAverage):
     heads: AbstractHeads
     sign: int
     reduction: AbstractReduction
+    jumps: tuple[float, ...] = field(repr=False)
 
     def __init__(self, heads: AbstractHeads, sign: int = 1, reduction: AbstractReduction | None = None) -> None:
         if not isinstance(heads, AbstractHeads):
@@ -47,6 +48,7 @@ class AttentionEnergy(AbstractHeadAverage):
         object.__setattr__(self, "heads", heads)
         object.__setattr__(self, "sign", check_sign(sign))
         object.__setattr__(self, "reduction", reduction_or_auto(reduction))
+        object.__setattr__(self, "jumps", check_jumps(heads.jumps))
 
     @property
     def moves(self) -> bool:

@@ -119,9 +119,15 @@ class AbstractEnergy(ABC):
 
     A member of the family says what it is (`moves`, `description`) and gives `evaluate`, `hessian_product` and
     `first_variation_at`, each for batches too; the rest has defaults.
+
+    Attributes:
+        jumps: times at which the energy jumps, none unless it says so: no step of a run crosses them. At a jump the
+            energy is its limit from the right, and at the float just below it that from the left.
     """
 
     __slots__ = ()
+
+    jumps: tuple[float, ...] = ()
 
     @property
     @abstractmethod

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
+from jko.checks import check_jumps
 from jko.energies.base import AbstractEnergy, Evaluation, PotentialField
 from jko.energies.batches import check_direction, for_each, stacked
 from jko.errors import InvalidInput
@@ -30,16 +31,21 @@ class FunctionEnergy(AbstractEnergy):
         fn: maps points (n, d), weights (n,) and t to a scalar tensor; the members of a batch come one by one. It
             should not depend on the order of the particles.
         moves: whether fn depends on t; False lets a scheme reuse an evaluation at another time.
+        jumps: times at which fn jumps, with the limit from the right as its value there.
     """
 
     fn: Callable[[Tensor, Tensor, float], Tensor]
     moves: bool
+    jumps: tuple[float, ...]
 
-    def __init__(self, fn: Callable[[Tensor, Tensor, float], Tensor], *, moves: bool = True) -> None:
+    def __init__(
+        self, fn: Callable[[Tensor, Tensor, float], Tensor], *, moves: bool = True, jumps: Iterable[float] = ()
+    ) -> None:
         if not callable(fn):
             raise InvalidInput(f"fn must be a function fn(points, weights, t), got {type(fn).__name__}")
         object.__setattr__(self, "fn", fn)
         object.__setattr__(self, "moves", bool(moves))
+        object.__setattr__(self, "jumps", check_jumps(jumps, moves=self.moves))
 
     @property
     def description(self) -> str:

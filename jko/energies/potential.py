@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from jko.averages import mass_average
+from jko.checks import check_jumps
 from jko.energies.base import AbstractEnergy, Evaluation, PotentialField
 from jko.energies.batches import check_direction
 from jko.errors import InvalidInput
@@ -33,12 +34,14 @@ class PotentialEnergy(AbstractEnergy):
         hessian_product: maps points and directions (*batch, n, d) to Hessian times direction; called as
             hessian_product(x, direction), with t as third argument where V takes it.
         moves: whether V takes t; None looks at its signature.
+        jumps: times at which V(x, t) jumps, with the limit from the right as its value there.
     """
 
     V: Callable[..., Tensor]
     slope: Callable[..., Tensor] | None
     product: Callable[..., Tensor] | None
     moves: bool
+    jumps: tuple[float, ...]
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class PotentialEnergy(AbstractEnergy):
         gradient: Callable[..., Tensor] | None = None,
         hessian_product: Callable[..., Tensor] | None = None,
         moves: bool | None = None,
+        jumps: Iterable[float] = (),
     ) -> None:
         for part, name in ((V, "V"), (gradient, "gradient"), (hessian_product, "hessian_product")):
             if not (callable(part) or (part is None and name != "V")):
@@ -55,6 +59,7 @@ class PotentialEnergy(AbstractEnergy):
         object.__setattr__(self, "slope", gradient)
         object.__setattr__(self, "product", hessian_product)
         object.__setattr__(self, "moves", _takes_time(V) if moves is None else bool(moves))
+        object.__setattr__(self, "jumps", check_jumps(jumps, moves=self.moves))
 
     @property
     def description(self) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
 from torch import Tensor
 
 from jko.averages import head_average
-from jko.checks import check_sign
+from jko.checks import check_jumps, check_sign
 from jko.errors import InvalidInput
 from jko.flows.fields import AbstractField
 from jko.heads import AbstractHeads
@@ -43,6 +43,7 @@ class AttentionField(AbstractField):
     values: AbstractHeads | None
     sign: int
     reduction: AbstractReduction
+    jumps: tuple[float, ...] = field(repr=False)
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class AttentionField(AbstractField):
             _check_values(heads, values)
         object.__setattr__(self, "heads", heads)
         object.__setattr__(self, "values", values)
+        object.__setattr__(self, "jumps", check_jumps((*heads.jumps, *(() if values is None else values.jumps))))
         object.__setattr__(self, "sign", check_sign(sign))
         object.__setattr__(self, "reduction", reduction_or_auto(reduction))
 

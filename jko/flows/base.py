@@ -40,9 +40,15 @@ class FlowState:
 
 
 class AbstractFlow(ABC):
-    """An immutable bundle of what moves the particles and where they live."""
+    """An immutable bundle of what moves the particles and where they live.
+
+    Attributes:
+        jumps: times at which the velocity jumps: no step of a run crosses them.
+    """
 
     __slots__ = ()
+
+    jumps: tuple[float, ...] = ()
 
     @property
     @abstractmethod

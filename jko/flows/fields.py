@@ -12,9 +12,15 @@ __all__ = ["AbstractField"]
 
 
 class AbstractField(ABC):
-    """A vector field on the ambient space that depends on the measure and on time; the flow projects it."""
+    """A vector field on the ambient space that depends on the measure and on time; the flow projects it.
+
+    Attributes:
+        jumps: times at which the field jumps: no step of a run crosses them.
+    """
 
     __slots__ = ()
+
+    jumps: tuple[float, ...] = ()
 
     @property
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
@@ -41,6 +41,7 @@ class GradientFlow(AbstractFlow):
     energy: AbstractEnergy
     metric: AbstractMetric
     manifold: AbstractManifold
+    jumps: tuple[float, ...] = field(repr=False)
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class GradientFlow(AbstractFlow):
         object.__setattr__(self, "energy", energy)
         object.__setattr__(self, "metric", metric)
         object.__setattr__(self, "manifold", manifold)
+        object.__setattr__(self, "jumps", energy.jumps)
 
     @property
     def moves(self) -> bool:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
+from jko.averages import mass_average
 from jko.checks import check_kind
 from jko.flows.base import AbstractFlow, FlowState, check_measure
 from jko.flows.fields import AbstractField
 from jko.flows.overflow import explain_overflow
 from jko.manifolds import AbstractManifold, Sphere
 from jko.measure import ParticleMeasure
+from jko.numerics import row_sum
 
 __all__ = ["VelocityFlow"]
 
@@ -24,7 +27,7 @@ class VelocityFlow(AbstractFlow):
     """The flow along the tangent part of a vector field, for explicit schemes only.
 
     A minimizing movement needs an energy, which a field does not have: `JKO` refuses this flow. For the same reason the
-    records have no column that speaks of an energy or a metric.
+    records have no column that speaks of an energy or a metric; they have `speed2`, sum_i w_i |v_i|^2.
 
     Args:
         field: the field, for instance `AttentionField`.
@@ -33,6 +36,7 @@ class VelocityFlow(AbstractFlow):
 
     field: AbstractField
     manifold: AbstractManifold
+    jumps: tuple[float, ...] = dataclasses.field(repr=False)
 
     def __init__(self, field: AbstractField, manifold: AbstractManifold | None = None) -> None:
         manifold = Sphere() if manifold is None else manifold
@@ -40,6 +44,7 @@ class VelocityFlow(AbstractFlow):
             check_kind(value, kind, name)
         object.__setattr__(self, "field", field)
         object.__setattr__(self, "manifold", manifold)
+        object.__setattr__(self, "jumps", field.jumps)
 
     @property
     def moves(self) -> bool:
@@ -55,11 +60,13 @@ class VelocityFlow(AbstractFlow):
     def velocity(self, measure: ParticleMeasure, t: float) -> Tensor:
         check_measure(measure, self.manifold)
         with torch.no_grad():
-            return self.state(measure, t).velocity
+            return self.manifold.project_vector(measure.points, self.field.evaluate(measure, t))
 
     def state(self, measure: ParticleMeasure, t: float) -> FlowState:
-        velocity = self.manifold.project_vector(measure.points, self.field.evaluate(measure, t))
-        return FlowState(measure, t, velocity, {}, None)
+        velocity = self.velocity(measure, t)
+        # The mean square of the speed, sum_i w_i |v_i|^2.
+        speed2 = mass_average(measure.weights, row_sum(velocity.to(torch.float64).square()))
+        return FlowState(measure, t, velocity, {"speed2": float(speed2)}, None)
 
     def value(self, measure: ParticleMeasure, t: float) -> float | None:
         return None

@@ -27,9 +27,15 @@ class AbstractHeads(abc.ABC):
     """A path t -> D(t) of head matrices: a function of t, the same whatever step sizes ask for it.
 
     Reference: Massucco et al. 2026, Section 6.
+
+    Attributes:
+        jumps: times at which D(t) jumps, none unless the path says so: no step of a run crosses them. At a jump `at`
+            gives the limit from the right, and at the float just below it the limit from the left.
     """
 
     __slots__ = ()
+
+    jumps: tuple[float, ...] = ()
 
     @abc.abstractmethod
     def at(self, t: float) -> Float[Tensor, "*batch h d d"]:

@@ -26,6 +26,8 @@ SNAP = 1e-9
 class NodePath:
     """Values at increasing times, the first of them 0, linear between them, defined on [0, t1].
 
+    A time that is given twice is a jump: its first value is the limit from the left, its second that from there on.
+
     Args:
         times: nodes, K + 1 increasing times from 0; the last one may lie beyond t1.
         values: one value per node, shape (K + 1, ...). Not copied.
@@ -39,7 +41,7 @@ class NodePath:
 
     def __init__(self, times: Sequence[float], values: Tensor, t1: float | None = None) -> None:
         end = times[-1] if t1 is None else t1
-        gap = min(b - a for a, b in itertools.pairwise(times))
+        gap = min(b - a for a, b in itertools.pairwise(times) if b > a)
         # Nodes closer than SNAP are still told apart, but nothing finer than the rounding of t1 can be.
         slack = max(min(SNAP, 1e-3 * gap), 8 * sys.float_info.epsilon * end)
         object.__setattr__(self, "times", tuple(times))
@@ -54,15 +56,20 @@ class NodePath:
             InvalidInput: for t outside [0, t1].
         """
         time = check_time(t, self.t1, slack=self.slack)
-        right = bisect.bisect_left(self.times, time)
-        if right == len(self.times) or self.times[right] - time <= self.slack:
-            return self.values[min(right, len(self.times) - 1)].clone()
+        right = bisect.bisect_right(self.times, time)
         left = right - 1
         if time - self.times[left] <= self.slack:
             return self.values[left].clone()
+        if self.times[right] - time <= self.slack:
+            return self.values[right].clone()
         fraction = (time - self.times[left]) / (self.times[right] - self.times[left])
         # Products before the sum: entries that are equal at both nodes of a symmetric matrix stay equal.
         return self.values[left] * (1 - fraction) + self.values[right] * fraction
+
+    @property
+    def jumps(self) -> tuple[float, ...]:
+        """The times that are given twice."""
+        return tuple(a for a, b in itertools.pairwise(self.times) if a == b)
 
     def span(self, t: float, tau: float) -> tuple[int, int]:
         """Return the numbers of the nodes at t and at t + tau.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 from jko.heads.base import AbstractHeads
@@ -18,6 +18,10 @@ class SelectedHeads(AbstractHeads):
 
     path: AbstractHeads
     indices: tuple[int, ...]
+    jumps: tuple[float, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "jumps", self.path.jumps)
 
     def at(self, t: float) -> Float[Tensor, "*batch h d d"]:
         return self.path.at(t)[..., list(self.indices), :, :]

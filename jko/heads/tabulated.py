@@ -22,7 +22,8 @@ class TabulatedHeads(AbstractHeads):
     """Head matrices at given times, linear between them.
 
     Args:
-        times: nodes in time, shape (K,), increasing from 0, K >= 2.
+        times: nodes in time, shape (K,), increasing from 0, K >= 2. A time inside that is given twice is a jump: its
+            first matrices are the limit from the left, its second ones those from there on.
         D: head matrices at the nodes, shape (K, H, d, d) or (K, *batch, H, d, d). Copied.
         head_weights: weights on the simplex, shape (H,); None means 1/H.
 
@@ -33,6 +34,7 @@ class TabulatedHeads(AbstractHeads):
 
     nodes: NodePath = field(repr=False)
     head_weights: Tensor | None
+    jumps: tuple[float, ...] = field(repr=False)
 
     def __init__(self, times: Any, D: Any, head_weights: Any = None) -> None:
         matrices = check_head_matrices(D, "D", batched=True)
@@ -42,6 +44,7 @@ class TabulatedHeads(AbstractHeads):
                 f"D must have shape (K, H, d, d) with one entry per time, K = {len(grid)}, got {tuple(matrices.shape)}"
             )
         object.__setattr__(self, "nodes", NodePath(grid, matrices))
+        object.__setattr__(self, "jumps", self.nodes.jumps)
         object.__setattr__(self, "head_weights", check_head_weights(head_weights, matrices.shape[-3]))
 
     @property
@@ -68,8 +71,15 @@ def _check_times(times: Any) -> list[float]:
     check_finite(grid, "times")
     if float(grid[0]) != 0.0:
         raise InvalidInput(f"times must start at 0, got {float(grid[0])!r}; subtract it, or add a node at 0")
-    stuck = grid.diff() <= 0
+    gaps = grid.diff()
+    twice = gaps == 0
+    # A jump has a side to come from and one to go to.
+    stuck = (gaps < 0) | (twice & ((grid[1:] == grid[0]) | (grid[1:] == grid[-1])))
+    stuck[1:] |= twice[1:] & twice[:-1]
     if bool(stuck.any()):
         (k,) = first_bad_index(stuck)
-        raise InvalidInput(f"times must increase, got {float(grid[k])!r} followed by {float(grid[k + 1])!r}")
+        raise InvalidInput(
+            f"times must increase, and may repeat once where the heads jump between the first and the last, got "
+            f"{float(grid[k])!r} followed by {float(grid[k + 1])!r}"
+        )
     return [float(time) for time in grid]

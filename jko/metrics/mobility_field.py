@@ -8,7 +8,7 @@ from typing import final
 from torch import Tensor
 
 from jko.averages import harmonic_mean, head_average
-from jko.energies import AttentionEnergy
+from jko.energies import AbstractHeadAverage
 from jko.measure import ParticleMeasure
 
 __all__ = ["MobilityField"]
@@ -25,7 +25,7 @@ class MobilityField:
         t: time of the heads.
     """
 
-    energy: AttentionEnergy
+    energy: AbstractHeadAverage
     measure: ParticleMeasure
     t: float
 

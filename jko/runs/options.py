@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +62,7 @@ class Save:
         for t in self.times:
             if not grid[0] - slack <= t <= grid[-1] + slack:
                 raise InvalidInput(f"save asks for t = {t!r}, outside the run from {grid[0]!r} to {grid[-1]!r}")
-        return frozenset(min(max(math.ceil((t - grid[0]) / tau - _SLACK), 0), len(grid) - 1) for t in self.times)
+        return frozenset(min(bisect.bisect_left(grid, t - slack), len(grid) - 1) for t in self.times)
 
     def keeps(self, step: int, asked: frozenset[int] | None) -> bool:
         """Whether the cloud of a step is kept, where `asked` is what `steps` returned."""

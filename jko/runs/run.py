@@ -10,6 +10,7 @@ from typing import final
 
 from jko.errors import JKOError
 from jko.flows import AbstractFlow
+from jko.grid import step_size, time_grid
 from jko.measure import ParticleMeasure
 from jko.progress import AbstractProgress
 from jko.runs.options import Save
@@ -106,20 +107,32 @@ class Run:
     def _advance(self, k: int) -> StepInfo:
         """Take step k; append its row where it succeeded."""
         last, t1 = self.rows[-1], self.times[k]
-        # A full step keeps tau itself: the difference of two times would differ from it by rounding.
-        tau, rest = self.scheme.tau, t1 - last.t
-        full = abs(rest - tau) <= 1e-9 * tau
+        tau = step_size(last.t, t1, self.scheme.tau, self.flow.jumps)
+        state, change = self._right_of(last)
         guess = self.guess if k == 1 else None
-        taken = self.scheme.step(self.flow, last.measure, last.t, tau if full else rest, last.state, guess)
+        taken = self.scheme.step(self.flow, last.measure, last.t, tau, state, guess)
         if taken.info.status.ok:
-            self._append(k, t1, taken.state, taken.info.columns)
+            columns = {name: number + change.get(name, 0.0) for name, number in taken.info.columns.items()}
+            # The state to the left of a jump keeps its time: the next step cannot take it for the one to the right.
+            left = any(last.t + tau < jump <= t1 for jump in self.flow.jumps)
+            self._append(k, t1, taken.state if left else taken.state.at(t1), columns)
             self.rows[-2] = replace(self.rows[-2], live=None)
         return taken.info
+
+    def _right_of(self, last: Row) -> tuple[StepState, dict[str, float]]:
+        """The state that the next step starts from, and at a jump what it takes to get to its other side."""
+        left = last.state.flow_state
+        if left.t == last.t:
+            return last.state, {}
+        state = self.scheme.start(self.flow, last.measure, last.t)
+        # time_part = sE(u^{k-1}, t_k) - sE(u^{k-1}, t_{k-1}), with the limit from the left at t_{k-1} too.
+        jump = state.flow_state.columns.get("energy", 0.0) - left.columns.get("energy", 0.0)
+        return state, {"evaluations": 1.0, "time_part": jump}
 
     def _append(self, step: int, t: float, state: StepState, columns: Mapping[str, float]) -> None:
         flow_state = state.flow_state
         kept = flow_state.measure if self.save.keeps(step, self.asked) else None
-        self.rows.append(Row(step, t, {"t": t, **flow_state.columns}, columns, state.at(t), kept))
+        self.rows.append(Row(step, t, {"t": t, **flow_state.columns}, columns, state, kept))
 
     def _write(self, k: int) -> None:
         """Write before step k where it is time to.
@@ -129,9 +142,13 @@ class Run:
         writer, last = self.writer, self.rows[-1].step
         if writer is None:
             return
-        ends_off_grid = k == len(self.times) - 1 and self.times[k] != self.times[0] + k * self.scheme.tau
+        ends_off_grid = k == len(self.times) - 1 and self.times[k] != self._longer()[k]
         if ends_off_grid or (last > self.rows[0].step and writer.due(last)):
             self._flush(writer)
+
+    def _longer(self) -> list[float]:
+        tau = self.scheme.tau
+        return time_grid(self.times[0], self.times[-1] + 2 * tau, tau, self.flow.jumps)
 
     def _flush(self, writer: RunWriter) -> None:
         writer.write(self.rows)

@@ -14,10 +14,10 @@ from torch import Tensor
 from jko.averages import head_average
 from jko.errors import InvalidInput, SolveFailed
 from jko.flows import GradientFlow
-from jko.grid import time_grid
+from jko.grid import step_size, time_grid
 from jko.measure import ParticleMeasure
 from jko.metrics import Wasserstein2
-from jko.schemes import Step
+from jko.schemes import Step, StepState
 from jko.verify.base import Curve, Finding, FindingFigure, Measurement, Relation, Setting, Statement, decide
 from jko.verify.orders import fit_order
 from jko.verify.probes import Probe, bump_integrals, default_probes
@@ -131,21 +131,24 @@ def _run(
     functions: tuple[Probe, ...],
     make: MakeScheme,
 ) -> _Residual:
-    times = time_grid(t0, t1, tau)
+    times = time_grid(t0, t1, tau, flow.jumps)
     scheme = make(tau)
     lifted = flow.metric.lifted
     rates: list[list[float]] = []
     costs, smallest, errors = [], math.inf, []
     old, state = measure, None
     for start, end in itertools.pairwise(times):
-        fields = flow.fields(old, end)
+        length = step_size(start, end, tau, flow.jumps)
+        fields = flow.fields(old, start + length)
         mobility = flow.metric.mobility(fields)
-        step = scheme.step(flow, old, start, end - start, None if state is None else state.at(start))
+        # The state that was reached from the left of a jump is none to start from.
+        reusable: StepState | None = None if state is None or start in flow.jumps else state.at(start)
+        step = scheme.step(flow, old, start, length, reusable)
         if not step.info.status.ok:
             raise SolveFailed(
                 f"the step from t = {start:g} failed: {step.info.detail}", solution=None, status=step.info.status
             )
-        pull, places = _pull(flow, old, step, mobility, end)
+        pull, places = _pull(flow, old, step, mobility, start + length)
         b = fields.effective_mobility if lifted else mobility
         assert b is not None
         smallest = min(smallest, float(b[old.weights > 0].min()))
@@ -169,7 +172,7 @@ def _pull(flow: GradientFlow, old: ParticleMeasure, step: Step, mobility: Tensor
     """Return grad sE / b at the new particles, shape (1, n, d); if lifted, per head at the heads' own copies."""
     if flow.metric.lifted:
         places = flow.manifold.exp(old.points, step.info.displacement)
-        gradient = flow.energy.evaluate_heads(places, old.weights, t).gradient
+        gradient = flow.energy.by_head().evaluate(ParticleMeasure(places, old.weights), t).gradient
         return flow.manifold.project_vector(places, gradient) / mobility[..., None], places
     evaluation = step.state.flow_state.evaluation
     assert evaluation is not None

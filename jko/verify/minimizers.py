@@ -8,7 +8,6 @@ import math
 import torch
 from torch import Tensor
 
-from jko.averages import head_average
 from jko.errors import SolveFailed
 from jko.flows import GradientFlow
 from jko.manifolds import Sphere
@@ -44,8 +43,8 @@ def _objective(flow: GradientFlow, measure: ParticleMeasure, tau: float, displac
     costs = (mobility * flow.manifold.squared_distance(points, measure.points) * measure.weights).sum(-1) / (2 * tau)
     if not flow.metric.lifted:
         return float(flow.energy.value(measure.moved(points), tau) + costs)
-    heads = flow.energy.evaluate_heads(points, measure.weights, tau)
-    return float(head_average((heads.energy + costs)[:, None], heads.head_weights)[0])
+    energies = flow.energy.by_head().evaluate(ParticleMeasure(points, measure.weights), tau).value
+    return float((energies + costs) @ flow.metric.shares_of_groups(fields.evaluation))
 
 
 def minimizer(setting: Setting) -> tuple[Finding, ...]:

@@ -129,8 +129,11 @@ def test_explicit_schemes_follow_it(kind: type) -> None:
     p = problem(7, 3, 2, symmetric=False, sphere=True)
     flow = jko.VelocityFlow(field(p.D, torch.flip(p.D, [0]), -1))
     run = jko.solve(flow, jko.ParticleMeasure(p.points, p.weights), kind(0.01), t1=0.05)
-    assert set(run.states) == {"t"}
-    assert set(run.records) == {"t", "largest_displacement", "evaluations", "status"}
+    assert set(run.states) == {"t", "speed2"}
+    assert float(run.states.speed2[0]) == pytest.approx(
+        float((p.weights * flow.velocity(run.measure(0), 0.0).square().sum(-1)).sum()), rel=1e-14
+    )
+    assert set(run.records) == {"t", "speed2", "largest_displacement", "evaluations", "status"}
     assert float(run.records.evaluations.max()) == (4 if kind is jko.RK4 else 1)
     exact = jko.solve(flow, jko.ParticleMeasure(p.points, p.weights), jko.RK4(0.005), t1=0.05)
     error = float((run.points[-1] - exact.points[-1]).abs().max())

@@ -66,6 +66,19 @@ def test_nodes_closer_than_the_snap_are_told_apart() -> None:
         path.at(2.1e-12)
 
 
+def test_a_time_given_twice_is_a_jump_with_a_value_on_each_side() -> None:
+    table = _table()
+    heads = TabulatedHeads([0.0, 0.3, 0.3, 0.7, 1.0], table)
+    assert heads.jumps == (0.3,)
+    assert TabulatedHeads(TIMES, table).jumps == ()
+    assert torch.equal(heads.at(0.3), table[2])
+    assert torch.equal(heads.at(0.3 + 9e-10), table[2])
+    assert torch.equal(heads.at(math.nextafter(0.3, 0)), table[1])
+    assert torch.equal(heads.at(0.3 - 9e-10), table[1])
+    torch.testing.assert_close(heads.at(0.15), (table[0] + table[1]) / 2, rtol=0, atol=1e-15)
+    torch.testing.assert_close(heads.at(0.5), (table[2] + table[3]) / 2, rtol=0, atol=1e-15)
+
+
 def test_the_last_node_may_lie_beyond_the_end() -> None:
     table = _table()
     path = NodePath(TIMES, table, 0.8)
@@ -105,6 +118,8 @@ def test_number_of_steps(dt: float, t1: float, steps: int) -> None:
         ([0.5, 1.0], "start at 0, got 0.5"),
         ([-1.0, 0.0], "start at 0"),
         ([0.0, 1.0, 1.0], "1.0 followed by 1.0"),
+        ([0.0, 0.0, 1.0], "between the first and the last, got 0.0 followed by 0.0"),
+        ([0.0, 0.5, 0.5, 0.5, 1.0], "may repeat once.*0.5 followed by 0.5"),
         ([0.0, 2.0, 1.0], "2.0 followed by 1.0"),
         ([0.0, math.nan], "finite"),
         ([0.0, math.inf], "finite"),
