@@ -18,6 +18,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 import jko
+from jko.heads import SelectedHeads
 from jko.diagnostics import compare
 from jko.driver import Checkpoint, resume
 from jko.errors import InvalidInput
@@ -93,7 +94,7 @@ def declarations(sign: int, theta: float) -> dict[str, jko.energies.AbstractEner
     return {
         "table": jko.AttentionEnergy(table, sign),
         "own path": jko.AttentionEnergy(Switched(zero, one, 0.5), sign),
-        "selected": jko.AttentionEnergy(table, sign).head(0),
+        "selected": jko.AttentionEnergy(SelectedHeads(table, (0,)), sign),
         "scaled": jko.Scaled(constant, lambda t: float(t >= 0.5), jumps=(0.5,)),
         "potential": jko.PotentialEnergy(V, jumps=(0.5,)),
         "function": jko.FunctionEnergy(lambda x, w, t: w @ V(x, t), jumps=(0.5,)),
@@ -282,8 +283,7 @@ def test_parts_are_collected_sorted_and_each_once() -> None:
     assert V.jumps == (0.2, 0.7)
     energy = jko.Scaled(V, lambda t: 1.0, jumps=[0.5]) + jko.AttentionEnergy(table(0.2))
     assert energy.jumps == jko.GradientFlow(energy).jumps == (0.2, 0.5, 0.7)
-    assert energy.heads_alone([0]).jumps == (0.2, 0.5, 0.7)
-    assert jko.Scaled(energy, lambda t: 1.0, jumps=[0.1]).heads_alone([0]).jumps == (0.1, 0.2, 0.5, 0.7)
+    assert jko.Scaled(energy, lambda t: 1.0, jumps=[0.1]).jumps == (0.1, 0.2, 0.5, 0.7)
     assert jko.AttentionEnergy(jko.ConstantHeads(torch.eye(3)[None])).jumps == ()
     field = jko.AttentionField(table(0.2), table(0.1))
     assert jko.VelocityFlow(field).jumps == field.jumps == (0.1, 0.2)

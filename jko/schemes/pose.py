@@ -101,4 +101,4 @@ class Pose:
         """Return the evaluation of the flow's energy at the new measure, where the trial's own pass has given it."""
         if self.flow.metric.lifted or trial.evaluation is None:
             return None
-        return trial.evaluation.member(0)
+        return self.fields.evaluation if trial.evaluation is self.evaluation else trial.evaluation.member(0)

@@ -15,7 +15,7 @@ from jko.errors import InvalidInput
 from jko.heads import ConstantHeads, TabulatedHeads
 from jko.measure import ParticleMeasure
 from tests.oracles.attention import assert_close, problem
-from tests.oracles.energies import Quadratic
+from tests.oracles.energies import Quadratic, on_own_clouds, products_on_own_clouds
 
 F64 = torch.float64
 QUADRATIC = Quadratic(torch.tensor([1.0, -2.0, 0.5], dtype=F64))
@@ -111,11 +111,10 @@ def test_a_multiple_scales_its_heads_but_not_their_mobility() -> None:
         assert torch.equal(actual.mobility, expected.mobility)
         assert actual.head_weights is a.heads.head_weights
         own = problem(5, 3, 2, own=True).points
-        actual, expected = (e.evaluate_heads(own, mu.weights, 1.0) for e in (energy, a))
-        for name in PARTS:
-            assert_close(getattr(actual, name), factor * getattr(expected, name), 1e-15)
-        assert torch.equal(actual.mobility, expected.mobility)
-        products = [e.hessian_product_heads(own, mu.weights, 1.0, own) for e in (energy, a)]
+        there, here = (on_own_clouds(e, own, mu.weights, 1.0) for e in (energy, a))
+        for name in ("value", "first_variation", "gradient"):
+            assert_close(getattr(there, name), factor * getattr(here, name), 1e-15)
+        products = [products_on_own_clouds(e, own, mu.weights, 1.0, own) for e in (energy, a)]
         assert_close(products[0], factor * products[1], 1e-15)
 
 
@@ -149,16 +148,15 @@ def test_heads_on_clouds_of_their_own_with_other_parts(build: Any) -> None:
     direction = problem(5, 3, 2, own=True, seed=1).points
     w = measure().weights
     energy = build(a)
-    actual = energy.evaluate_heads(own, w, t)
-    product = energy.hessian_product_heads(own, w, t, direction)
+    actual = on_own_clouds(energy, own, w, t)
+    product = products_on_own_clouds(energy, own, w, t, direction)
     for h in range(2):
         single = build(AttentionEnergy(ConstantHeads(a.heads.at(0.0)[h : h + 1])))
         mu = ParticleMeasure(own[h], w)
         expected = single.evaluate(mu, t)
-        assert_close(actual.energy[h], expected.value, 1e-14)
+        assert_close(actual.value[h], expected.value, 1e-14)
         assert_close(actual.first_variation[h], expected.first_variation, 1e-14)
         assert_close(actual.gradient[h], expected.gradient, 1e-14)
-        assert_close(actual.mobility[h], expected.heads.mobility[0], 1e-14)
         assert_close(product[h], single.hessian_product(mu, t, direction[h]), 1e-14)
 
 
@@ -170,21 +168,19 @@ def test_some_heads_alone(build: Any, dtype: torch.dtype) -> None:
     energy, t = build(attention(H=4, sign=-1, theta=[0.1, 0.2, 0.3, 0.4])), 0.25
     own, direction = (problem(5, 3, 4, own=True, seed=seed).points.to(dtype) for seed in (0, 1))
     w = measure(dtype=dtype).weights
-    whole = energy.evaluate_heads(own, w, t)
-    product = energy.hessian_product_heads(own, w, t, direction)
+    heads = energy.by_head()
+    whole = on_own_clouds(energy, own, w, t)
+    product = products_on_own_clouds(energy, own, w, t, direction)
     tolerance = 1e-14 if dtype == F64 else 1e-5
-    nested = energy.heads_alone([3, 1, 0]).heads_alone([2, 0])
-    for part, indices in ((energy.heads_alone([3, 1]), [3, 1]), (energy.heads_alone([2]), [2]), (nested, [0, 3])):
-        actual = part.evaluate_heads(own[indices], w, t)
-        for name in (*PARTS, "mobility"):
+    nested = heads.members([3, 1, 0]).members([2, 0])
+    for part, indices in ((heads.members([3, 1]), [3, 1]), (heads.members([2]), [2]), (nested, [0, 3])):
+        clouds = ParticleMeasure(own[indices], w)
+        actual = part.evaluate(clouds, t)
+        for name in ("value", "first_variation", "gradient"):
             assert_close(getattr(actual, name), getattr(whole, name)[indices], tolerance)
-        assert_close(part.hessian_product_heads(own[indices], w, t, direction[indices]), product[indices], tolerance)
-        # On one cloud it is the mean of these heads.
-        mu = ParticleMeasure(own[0], w)
-        expected = [energy.head(h).evaluate(mu, t) for h in indices]
-        assert_close(part.evaluate(mu, t).value, torch.stack([e.value for e in expected]).mean(), tolerance)
+        assert_close(part.hessian_product(clouds, t, direction[indices]), product[indices], tolerance)
     with pytest.raises(InvalidInput, match="head-wise points need shape"):
-        energy.heads_alone([1, 2]).evaluate_heads(own, w, t)
+        heads.members([1, 2]).evaluate(ParticleMeasure(own, w), t)
 
 
 def test_the_curvature_of_a_sum_is_unknown_where_that_of_a_part_is() -> None:
@@ -198,14 +194,11 @@ def test_the_curvature_of_a_sum_is_unknown_where_that_of_a_part_is() -> None:
 
 def test_several_attention_parts_have_no_common_heads() -> None:
     a, b, mu = attention(), attention(1), measure()
-    own = mu.points.expand(2, 5, 3)
     for energy in (a + b, 2 * (a + b), a + 2 * (QUADRATIC + b), a + a):
         assert energy.evaluate(mu, 0.0).heads is None
         assert len(energy.attention_parts) == 2
         with pytest.raises(InvalidInput, match="exactly one attention energy, this sum has 2"):
-            energy.evaluate_heads(own, mu.weights, 0.0)
-        with pytest.raises(InvalidInput, match="exactly one attention energy"):
-            energy.hessian_product_heads(own, mu.weights, 0.0, own)
+            energy.by_head()
 
 
 def test_no_attention_part_means_no_heads() -> None:
@@ -215,7 +208,7 @@ def test_no_attention_part_means_no_heads() -> None:
         assert energy.evaluate(mu, 0.0).heads is None
         assert energy.largest_exponent(mu, 0.0) == -math.inf
         with pytest.raises(InvalidInput):
-            energy.evaluate_heads(mu.points[None], mu.weights, 0.0)
+            energy.by_head()
 
 
 def test_precision_follows_the_particles() -> None:
@@ -262,12 +255,12 @@ def test_an_energy_that_is_switched_off_is_zero_even_where_exp_overflows() -> No
     evaluation = off.evaluate(far, 0.0)
     assert evaluation.heads is not None
     own = far.points.expand(2, 5, 3)
-    heads = off.evaluate_heads(own, far.weights, 0.0)
+    heads = on_own_clouds(off, own, far.weights, 0.0)
     zeros = (
         *(evaluation.value, evaluation.first_variation, evaluation.gradient, evaluation.heads.energy),
-        *(evaluation.heads.gradient, heads.energy, heads.gradient, off.value(far, 0.0)),
+        *(evaluation.heads.gradient, heads.value, heads.gradient, off.value(far, 0.0)),
         off.hessian_product(far, 0.0, mu.points),
-        off.hessian_product_heads(own, far.weights, 0.0, own),
+        products_on_own_clouds(off, own, far.weights, 0.0, own),
     )
     assert all(bool((value == 0).all()) for value in zeros)
     assert not math.isfinite((2 * a).value(far, 0.0))

@@ -30,6 +30,7 @@ from tests.oracles.attention import (
     problem,
     sums,
 )
+from tests.oracles.energies import on_own_clouds, products_on_own_clouds
 
 F64 = torch.float64
 HEAD_WEIGHTS = [None, [0.5, 0.1, 0.4], [0.25, 0.0, 0.75]]
@@ -229,28 +230,25 @@ def test_heads_on_clouds_of_their_own(sign: int, symmetric: bool, theta: list[fl
     p = problem(N, D_, H, symmetric=symmetric, own=True, weights="tracers")
     energy = AttentionEnergy(ConstantHeads(p.D, theta), sign)
     direction = problem(N, D_, H, own=True, seed=1).points
-    actual = energy.evaluate_heads(p.points, p.weights, 0.0)
-    product = energy.hessian_product_heads(p.points, p.weights, 0.0, direction)
+    actual = on_own_clouds(energy, p.points, p.weights, 0.0)
+    product = products_on_own_clouds(energy, p.points, p.weights, 0.0, direction)
     for h in range(H):
         single = AttentionEnergy(ConstantHeads(p.D[h : h + 1]), sign)
         measure = ParticleMeasure(p.points[h], p.weights)
         expected = single.evaluate(measure, 0.0)
-        assert expected.heads is not None
-        assert_close(actual.energy[h], expected.value, 1e-14)
+        assert_close(actual.value[h], expected.value, 1e-14)
         assert_close(actual.first_variation[h], expected.first_variation, 1e-14)
         assert_close(actual.gradient[h], expected.gradient, 1e-14)
-        assert_close(actual.mobility[h], expected.heads.mobility[0], 1e-14)
         assert_close(product[h], single.hessian_product(measure, 0.0, direction[h]), 1e-13)
-    assert actual.head_weights is energy.heads.head_weights
 
 
 def test_heads_on_the_same_cloud_are_the_heads_of_the_energy() -> None:
     energy, measure, p, _ = build(-1, False, None)
     whole = energy.evaluate(measure, 0.0).heads
-    heads = energy.evaluate_heads(p.points.expand(H, N, D_), p.weights, 0.0)
+    heads = on_own_clouds(energy, p.points.expand(H, N, D_), p.weights, 0.0)
     assert whole is not None
-    for name in ("energy", "first_variation", "gradient", "mobility"):
-        assert_close(getattr(heads, name), getattr(whole, name), 1e-15)
+    for name, part in (("value", "energy"), ("first_variation", "first_variation"), ("gradient", "gradient")):
+        assert_close(getattr(heads, name), getattr(whole, part), 1e-15)
 
 
 # batches
@@ -308,7 +306,7 @@ def test_heads_are_taken_at_the_time_asked_for() -> None:
         product = energy.hessian_product(measure, t, p.points)
         assert_close(product, frozen.hessian_product(measure, 0.0, p.points), 1e-13)
         own = torch.stack([p.points, q.points])
-        there, here = (e.evaluate_heads(own, measure.weights, s) for e, s in ((energy, t), (frozen, 0.0)))
+        there, here = (on_own_clouds(e, own, measure.weights, s) for e, s in ((energy, t), (frozen, 0.0)))
         assert_close(there.gradient, here.gradient, 1e-14)
         assert energy.largest_exponent(measure, t) == pytest.approx(float(exponents(p.points, D).max()), rel=1e-14)
     with pytest.raises(InvalidInput, match=r"t = 3\.5"):
@@ -540,7 +538,7 @@ def test_heads_and_points_must_fit() -> None:
         lambda: energy.evaluate(measure, 0.0),
         lambda: energy.value(measure, 0.0),
         lambda: energy.hessian_product(measure, 0.0, measure.points),
-        lambda: energy.evaluate_heads(measure.points[None], measure.weights, 0.0),
+        lambda: on_own_clouds(energy, measure.points[None], measure.weights, 0.0),
         lambda: energy.largest_exponent(measure, 0.0),
     ):
         with pytest.raises(InvalidInput, match=r"heads of shape \(1, 3, 3\) do not fit points of shape \(1, (1, )?2\)"):
@@ -552,8 +550,8 @@ def test_head_wise_points_must_have_one_cloud_for_every_head(shape: tuple[int, .
     energy = AttentionEnergy(ConstantHeads(torch.ones(2, 2, 2)))
     points, weights = torch.zeros(shape, dtype=F64), torch.full((2,), 0.5, dtype=F64)
     for call in (
-        lambda: energy.evaluate_heads(points, weights, 0.0),
-        lambda: energy.hessian_product_heads(points, weights, 0.0, points),
+        lambda: on_own_clouds(energy, points, weights, 0.0),
+        lambda: products_on_own_clouds(energy, points, weights, 0.0, points),
     ):
         with pytest.raises(InvalidInput, match=r"head-wise points need shape \(2, n, d\)"):
             call()

@@ -97,23 +97,6 @@ def test_velocity_slope_and_mobility(name: str, sign: int, symmetric: bool, thet
 
 @every_metric
 @every_case
-def test_squared_displacement(name: str, sign: int, symmetric: bool, theta: Tensor | None, sphere: bool) -> None:
-    fields, q, measure = build(sign, symmetric, theta, sphere)
-    generator = np.random.default_rng(0)
-    shape = (H, N, D_) if name == "headwise" else (N, D_)
-    xi, w = torch.from_numpy(generator.standard_normal(shape)), measure.weights
-    squared = xi.square().sum(-1)
-    mobility = {"w2": torch.ones(N, dtype=F64), "weighted": q["b"], "headwise": q["m"]}[name]
-    each = mobility * squared
-    expected = (w * (average(each, theta) if name == "headwise" else each)).sum()
-    metric = METRICS[name]
-    actual = metric.squared_displacement(xi, metric.mobility(fields), w, theta)
-    assert_close(actual, expected, 1e-13)
-    assert actual.dtype == F64
-
-
-@every_metric
-@every_case
 def test_the_slope_is_the_largest_rate_of_descent(
     name: str, sign: int, symmetric: bool, theta: Tensor | None, sphere: bool
 ) -> None:
@@ -132,12 +115,17 @@ def test_the_slope_is_the_largest_rate_of_descent(
         return (w * (average(product, theta) if name == "headwise" else product)).sum()
 
     assert_close(rate(steepest), -slope2, 1e-13)
-    assert_close(metric.squared_displacement(steepest, mobility, w, theta), slope2, 1e-13)
+
+    def cost(xi: Tensor) -> Tensor:
+        each = mobility * xi.square().sum(-1)
+        return (w * (average(each, theta) if name == "headwise" else each)).sum()
+
+    assert_close(cost(steepest), slope2, 1e-13)
     generator = np.random.default_rng(1)
     for _ in range(20):
         xi = steepest + 0.3 * torch.from_numpy(generator.standard_normal(steepest.shape))
         xi = tangent(measure.points, xi) if sphere else xi
-        bound = slope2 * metric.squared_displacement(xi, mobility, w, theta)
+        bound = slope2 * cost(xi)
         assert float(rate(xi) ** 2) <= float(bound) * (1 + 1e-12)
 
 
@@ -173,13 +161,6 @@ def test_precisions_and_devices(name: str, dtype: torch.dtype, device: torch.dev
     assert slope2.dtype == F64
     mobility = metric.mobility(fields)
     assert mobility.dtype == dtype
-    xi = velocity.expand(H, N, D_) if metric.lifted else velocity
-    cost = metric.squared_displacement(xi, mobility, fields.measure.weights, TWO)
-    exact = METRICS[name].squared_displacement(
-        xi.cpu().double(), mobility.cpu().double(), fields.measure.weights.cpu().double(), TWO
-    )
-    assert_close(cost, exact, tolerance)
-    assert cost.dtype == F64
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -206,10 +187,7 @@ def test_batched_equals_looped(name: str) -> None:
     metric = METRICS[name]
     measure = ParticleMeasure(x, w)
     batched = Fields.of(AttentionEnergy(ConstantHeads(D)).evaluate(measure, 0.0), measure, Sphere(), 0.0)
-    xi = -metric.velocity(batched)
-    xi = torch.stack([xi, 2 * xi], -3) if metric.lifted else xi
-    cost = metric.squared_displacement(xi, metric.mobility(batched), w)
-    assert cost.shape == metric.squared_slope(batched).shape == (2, 3)
+    assert metric.squared_slope(batched).shape == (2, 3)
     for i in range(2):
         for j in range(3):
             one = ParticleMeasure(x[i, j], w[i, j])
@@ -218,8 +196,6 @@ def test_batched_equals_looped(name: str) -> None:
             assert_close(metric.squared_slope(batched)[i, j], metric.squared_slope(single), 1e-14)
             assert_close(metric.mobility(batched)[i, j], metric.mobility(single), 1e-14)
             assert_close(batched.covariance()[i, j], single.covariance(), 1e-13)
-            alone = metric.squared_displacement(xi[i, j], metric.mobility(single), w[i, j])
-            assert_close(cost[i, j], alone, 1e-14)
 
 
 # energies without heads, other parts

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
-from jko.energies import AbstractEnergy, AttentionEnergy, Evaluation, HeadEvaluation, PotentialField
-from jko.errors import InvalidInput
+from jko.energies import AbstractEnergy, Evaluation, PotentialField
 from jko.measure import ParticleMeasure
 
 
@@ -25,10 +23,6 @@ class Quadratic(AbstractEnergy):
     @property
     def moves(self) -> bool:
         return True
-
-    @property
-    def attention_parts(self) -> tuple[AttentionEnergy, ...]:
-        return ()
 
     @property
     def description(self) -> str:
@@ -47,27 +41,21 @@ class Quadratic(AbstractEnergy):
             else None,
         )
 
-    def value(self, measure: ParticleMeasure, t: float) -> Tensor:
-        return self.evaluate(measure, t).value
-
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
         return (1 + t) * self.diagonal.to(direction) * direction
-
-    def evaluate_heads(self, points: Tensor, weights: Tensor, t: float) -> HeadEvaluation:
-        raise InvalidInput("no heads")
-
-    def hessian_product_heads(self, points: Tensor, weights: Tensor, t: float, direction: Tensor) -> Tensor:
-        raise InvalidInput("no heads")
-
-    def heads_alone(self, indices: Sequence[int]) -> AbstractEnergy:
-        raise InvalidInput("no heads")
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
         gradient = (1 + t) * self.diagonal.to(targets) * targets
         return PotentialField((gradient * targets).sum(-1) / 2, gradient)
 
-    def first_variation_heads_at(self, targets: Tensor, points: Tensor, weights: Tensor, t: float) -> PotentialField:
-        raise InvalidInput("no heads")
 
-    def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
-        return -torch.inf
+def on_own_clouds(energy: AbstractEnergy, points: Tensor, weights: Tensor, t: float) -> Evaluation:
+    """The energy of each head on its own cloud points[h]."""
+    return energy.by_head().evaluate(ParticleMeasure(points, weights), t)
+
+
+def products_on_own_clouds(
+    energy: AbstractEnergy, points: Tensor, weights: Tensor, t: float, direction: Tensor
+) -> Tensor:
+    """The Hessian product of each head on its own cloud."""
+    return energy.by_head().hessian_product(ParticleMeasure(points, weights), t, direction)

@@ -12,7 +12,7 @@ import jko
 from jko.errors import InvalidInput, RunFolderError
 from jko.runs import pack, unpack
 from jko.schemes import StepState
-from jko.schemes.minimizers import Secants
+from jko.schemes.minimizers.anderson import Secants
 from tests.schemes.problems import attention, tokens
 
 
@@ -47,9 +47,9 @@ def test_the_state_of_a_step_is_packed_whole() -> None:
     state = jko.JKO(0.01).step(flow, jko.ParticleMeasure(tokens(5))).state
     back = unpack(*pack(state), flow)
     assert back.flow is flow
-    assert {part.name for part in fields(StepState)} == {"flow", "flow_state", "secants"}
-    assert torch.equal(back.secants.images, state.secants.images)
-    assert back.secants.tau == state.secants.tau
+    assert {part.name for part in fields(StepState)} == {"flow", "flow_state", "memory"}
+    assert torch.equal(back.memory.images, state.memory.images)
+    assert back.memory.tau == state.memory.tau
     assert dict(back.flow_state.columns) == dict(state.flow_state.columns)
     assert torch.equal(back.flow_state.evaluation.heads.mobility, state.flow_state.evaluation.heads.mobility)
 

@@ -11,6 +11,9 @@ from torch import Tensor
 import jko
 from jko.metrics import AbstractMetric
 from jko.schemes import Step
+from jko.schemes.minimizers import Minimization, minimize
+from jko.schemes.objective import StepObjective, Trial
+from jko.schemes.pose import Pose
 
 METRICS: dict[str, AbstractMetric] = {
     "w2": jko.Wasserstein2(),
@@ -57,3 +60,26 @@ def gap(a: Tensor, b: Tensor | list[Any]) -> float:
 def succeeded(step: Step) -> Step:
     assert step.info.status is jko.Status.SUCCESS, step.info.detail
     return step
+
+
+def objective_of(
+    flow: jko.GradientFlow,
+    measure: jko.ParticleMeasure,
+    tau: float,
+    rtol: float = 1e-8,
+    *,
+    t: float = 0.0,
+    curvature: bool = False,
+) -> tuple[StepObjective, Trial]:
+    """The objective of the step from a measure, matched, and its trial at xi = 0."""
+    fields = flow.fields(measure, t, flow.energy.evaluate(measure, t, curvature=curvature))
+    pose = Pose.of(flow, fields, tau, rtol)
+    objective = pose.objective(pose.matched)
+    return objective, pose.origin(objective)[0]
+
+
+def minimized(
+    minimizer: jko.AbstractMinimizer, objective: StepObjective, origin: Trial, guess: Any = None, memory: Any = None
+) -> Minimization:
+    """Run a minimizer on a step whose base points are the old measure."""
+    return minimize(minimizer, objective, origin, origin.objective, guess, memory)

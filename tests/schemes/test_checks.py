@@ -11,7 +11,7 @@ import torch
 import jko
 from jko.schemes.checks import AbstractCheck, CheckResult, FinishedStep
 from jko.schemes.checks.splitting import _Search
-from jko.schemes.objective import StepProblem
+from jko.schemes.objective import StepObjective
 from jko.status import Status
 from tests.oracles.memory import Recorder
 
@@ -157,9 +157,9 @@ class _Capture(AbstractCheck):
 def test_de_giorgi_sees_a_wrong_step(metric) -> None:
     right = finished(metric)
     assert jko.DeGiorgi().examine(right).passed
-    scaled = finished(metric, trial=lambda step: step.problem.evaluate(1.01 * step.trial.xi))
+    scaled = finished(metric, trial=lambda step: step.objective.evaluate(1.01 * step.trial.xi))
     assert jko.DeGiorgi().examine(scaled).passed is False
-    swapped = finished(metric, trial=lambda step: step.problem.evaluate(step.trial.xi.flip(-2)))
+    swapped = finished(metric, trial=lambda step: step.objective.evaluate(step.trial.xi.flip(-2)))
     assert jko.DeGiorgi().examine(swapped).passed is False
 
 
@@ -172,9 +172,9 @@ def test_de_giorgi_nodes() -> None:
 def test_splitting_sees_a_particle_in_the_wrong_place() -> None:
     def displaced(step: FinishedStep):
         xi = step.trial.xi.clone()
-        basis = step.problem.manifold.tangent_basis(step.problem.measure.points)
+        basis = step.objective.manifold.tangent_basis(step.objective.movement.base)
         xi[:, 3] += 0.5 * basis[3, :, 0]
-        return step.problem.evaluate(xi)
+        return step.objective.evaluate(xi)
 
     result = jko.Splitting(samples=300).examine(finished(METRICS[1], trial=displaced))
     assert result.passed is False
@@ -252,7 +252,7 @@ def test_local_minimality_survives_a_hessian_that_is_not_finite(n: int, monkeypa
     def spoiled(self, trial, direction):
         return torch.full_like(trial.xi, math.nan)
 
-    monkeypatch.setattr(StepProblem, "hessian_product", spoiled)
+    monkeypatch.setattr(StepObjective, "hessian_product", spoiled)
     info = small_step(jko.WeightedWasserstein(), checks=(jko.LocalMinimality(),), n=n).info
     assert info.status is Status.SUCCESS
     assert info.checks["local minimality"].passed is None

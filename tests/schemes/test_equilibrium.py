@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from schemes.problems import attention, tokens
+from schemes.problems import attention, objective_of, tokens
 
 import jko
-from jko.schemes.minimizers import reported_residual
-from jko.schemes.minimizers.base import judge
-from jko.schemes.objective import StepProblem
+from jko.schemes.minimizers import judge, reported_residual
 
 
 def ring() -> jko.GradientFlow:
@@ -34,22 +32,12 @@ def test_only_rounding_is_forgiven():
     flow, tau = attention([[[0.5, 0.0, 0.0], [0.0, 0.2, 0.0], [0.0, 0.0, -0.3]]], "w2"), 0.1
     mu = jko.ParticleMeasure(tokens(5))
     y = mu.points
-    problem = StepProblem(
-        energy=flow.energy,
-        manifold=flow.manifold,
-        measure=mu,
-        t=0.0,
-        tau=tau,
-        mobility=torch.ones(1, 5, dtype=torch.float64),
-        lifted=False,
-        rtol=1e-15,
-    )
+    problem, origin = objective_of(flow, mu, tau, rtol=1e-15)
     step = jko.JKO(tau, minimizer=jko.Anderson(rtol=1e-14), fallback=None).step(flow, mu)
     solved = problem.evaluate(flow.manifold.log(y, step.measure.points)[None])
-    origin = problem.evaluate(torch.zeros_like(y)[None])
-    assert judge(problem, origin, solved)[0].ok
+    assert judge(problem, solved, origin.objective)[0].ok
     assert reported_residual(problem, solved) <= problem.rtol
     shift = flow.manifold.project_vector(y, torch.full_like(y, 1000 * 30 * 2.2e-16))
     wrong = problem.evaluate(solved.xi + shift)
-    assert judge(problem, origin, wrong)[0] is jko.Status.NOT_CONVERGED
+    assert judge(problem, wrong, origin.objective)[0] is jko.Status.NOT_CONVERGED
     assert reported_residual(problem, wrong) == wrong.residual > problem.rtol

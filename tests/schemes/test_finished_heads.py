@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +11,9 @@ from torch import Tensor
 
 import jko
 import jko.schemes.minimizers.anderson as anderson_module
-from jko.schemes.objective import StepProblem, Trial
+from jko.schemes.objective import StepObjective, Trial
 from jko.status import Status
-from tests.schemes.problems import SIGNS, attention, gap, succeeded, tokens
+from tests.schemes.problems import SIGNS, attention, gap, minimized, objective_of, succeeded, tokens
 
 TAU, N = 0.1, 12
 ANDERSON = jko.Anderson()
@@ -38,10 +37,8 @@ def uneven(count: int) -> Tensor:
     return 0.5 * sizes[:, None, None] * jko.initial_heads(count, 3, 1)
 
 
-def problem_of(flow: jko.GradientFlow, measure: jko.ParticleMeasure) -> tuple[StepProblem, Trial]:
-    fields = flow.fields(measure, 0.0)
-    evaluation = flow.energy.evaluate(measure, 0.0, curvature=True)
-    return jko.JKO(TAU)._problem(flow, replace(fields, evaluation=evaluation), TAU)
+def problem_of(flow: jko.GradientFlow, measure: jko.ParticleMeasure) -> tuple[StepObjective, Trial]:
+    return objective_of(flow, measure, TAU, ANDERSON.tolerance(measure.dtype), curvature=True)
 
 
 class Watch:
@@ -50,20 +47,21 @@ class Watch:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sizes: list[int] = []
         self.calls: list[dict[bytes, Tensor]] = []
-        original = jko.AttentionEnergy.evaluate_heads
+        kind = type(jko.AttentionEnergy(jko.ConstantHeads(uneven(1))).by_head())
+        original = kind.evaluate
 
-        def spy(energy: jko.AttentionEnergy, points: Tensor, weights: Tensor, t: float) -> Any:
-            keys = [D.numpy().tobytes() for D in energy.heads.at(t)]
-            self.sizes.append(len(points))
-            self.calls.append(dict(zip(keys, points, strict=True)))
-            return original(energy, points, weights, t)
+        def spy(energy: Any, measure: jko.ParticleMeasure, t: float, **more: Any) -> Any:
+            keys = [D.numpy().tobytes() for D in energy.attention.heads.at(t)]
+            self.sizes.append(len(measure.points))
+            self.calls.append(dict(zip(keys, measure.points, strict=True)))
+            return original(energy, measure, t, **more)
 
-        monkeypatch.setattr(jko.AttentionEnergy, "evaluate_heads", spy)
+        monkeypatch.setattr(kind, "evaluate", spy)
 
 
-def residual_of(problem: StepProblem, D: Tensor, sign: int, xi: Tensor, b: Tensor) -> float:
+def residual_of(problem: StepObjective, D: Tensor, sign: int, xi: Tensor, b: Tensor) -> float:
     """Relative residual of one head, by autograd of its objective written down anew; float64, no tracers."""
-    y, w = problem.measure.points.double(), problem.measure.weights.double()
+    y, w = problem.movement.base.double(), problem.movement.weights.double()
     leaf, b = xi.double().clone().requires_grad_(), b.double()
     r = leaf.square().sum(-1, keepdim=True).sqrt()
     x = r.cos() * y + r.sin() / r * leaf
@@ -115,17 +113,17 @@ def test_steps_are_the_same(
 def test_every_head_meets_the_tolerance(sign: int, dtype: torch.dtype, count: int) -> None:
     D = uneven(count)
     problem, origin = problem_of(attention(D, "headwise", sign), jko.ParticleMeasure(tokens(N)).to(dtype))
-    found = ANDERSON.minimize(problem, origin)
+    found = minimized(ANDERSON, problem, origin)
     assert found.status is Status.SUCCESS
     assert count == 4 or found.passes != int(found.passes)
-    residuals = [residual_of(problem, D[h], sign, found.trial.xi[h], problem.mobility[h]) for h in range(count)]
+    residuals = [residual_of(problem, D[h], sign, found.trial.xi[h], problem.movement.mobility[h]) for h in range(count)]
     reported = [residual for residual, _ in found.trial.residuals]
     rtol = problem.rtol
     assert max(reported) == found.trial.residual <= rtol
     assert max(residuals) <= rtol * (1.001 if dtype == torch.float64 else 1.2)
     assert gap(torch.tensor(residuals), reported) < (1e-3 if dtype == torch.float64 else 0.2) * rtol
     # The oracle can fail.
-    assert residual_of(problem, D[0], sign, 1.001 * found.trial.xi[0], problem.mobility[0]) > 1e-4
+    assert residual_of(problem, D[0], sign, 1.001 * found.trial.xi[0], problem.movement.mobility[0]) > 1e-4
 
 
 @every_sign
@@ -133,7 +131,7 @@ def test_a_finished_head_is_not_evaluated_again(sign: int, monkeypatch: pytest.M
     D = uneven(10)
     problem, origin = problem_of(attention(D, "headwise", sign), jko.ParticleMeasure(tokens(N)))
     watch = Watch(monkeypatch)
-    found = ANDERSON.minimize(problem, origin)
+    found = minimized(ANDERSON, problem, origin)
     assert watch.sizes[0] == 10 > watch.sizes[-1]
     assert found.passes == sum(watch.sizes) / 10
     for before, after in zip(watch.calls, watch.calls[1:], strict=False):
@@ -160,7 +158,7 @@ def test_heads_without_a_force_are_finished_at_once(monkeypatch: pytest.MonkeyPa
     D = torch.cat([torch.zeros(2, 3, 3, dtype=torch.float64), uneven(3)])
     problem, origin = problem_of(attention(D, "headwise"), jko.ParticleMeasure(tokens(N)))
     watch = Watch(monkeypatch)
-    found = ANDERSON.minimize(problem, origin)
+    found = minimized(ANDERSON, problem, origin)
     assert found.status.ok
     assert max(watch.sizes) == 3
     assert found.passes == sum(watch.sizes) / 5
@@ -174,7 +172,7 @@ def test_heads_are_left_out_only_where_it_pays(pairs: int, left_out: bool, monke
     D = torch.cat([torch.zeros(9, 3, 3, dtype=torch.float64), uneven(1)])
     problem, origin = problem_of(attention(D, "headwise"), jko.ParticleMeasure(tokens(N)))
     watch = Watch(monkeypatch)
-    found = ANDERSON.minimize(problem, origin)
+    found = minimized(ANDERSON, problem, origin)
     assert found.status.ok
     assert set(watch.sizes) == {1 if left_out else 10}
     assert found.passes == sum(watch.sizes) / 10
@@ -186,19 +184,19 @@ def test_less_than_a_quarter_of_the_heads_is_not_left_out(monkeypatch: pytest.Mo
         problem, origin = problem_of(attention(D, "headwise"), jko.ParticleMeasure(tokens(N)))
         with monkeypatch.context() as context:
             watch = Watch(context)
-            assert ANDERSON.minimize(problem, origin).status.ok
+            assert minimized(ANDERSON, problem, origin).status.ok
         assert set(watch.sizes) == {size}
 
 
 def test_a_minimization_that_fails_still_has_all_heads() -> None:
     problem, origin = problem_of(attention(uneven(10), "headwise"), jko.ParticleMeasure(tokens(N)))
-    whole = ANDERSON.minimize(problem, origin)
+    whole = minimized(ANDERSON, problem, origin)
     for passes in (2, 3, 4):
-        found = jko.Anderson(max_passes=passes).minimize(problem, origin)
+        found = minimized(jko.Anderson(max_passes=passes), problem, origin)
         assert found.trial.xi.shape == origin.xi.shape
         assert found.passes <= passes
         assert found.status is Status.NOT_CONVERGED
-        assert found.secants is None
+        assert found.memory is None
         assert found.trial.residual > problem.rtol
         done = [h for h, (residual, _) in enumerate(found.trial.residuals) if residual <= problem.rtol]
         assert gap(found.trial.xi[done], whole.trial.xi[done]) < 1e-8 if done else True
@@ -214,11 +212,11 @@ def test_the_fallback_takes_over_with_finished_heads(monkeypatch: pytest.MonkeyP
 
 def test_secants_of_finished_heads_are_carried_on() -> None:
     problem, origin = problem_of(attention(uneven(10), "headwise"), jko.ParticleMeasure(tokens(N)))
-    first = ANDERSON.minimize(problem, origin)
-    assert first.secants is not None
-    assert first.secants.images.shape[0] == 10
-    assert bool(torch.isfinite(first.secants.images).all())
-    again = ANDERSON.minimize(problem, origin, secants=first.secants)
+    first = minimized(ANDERSON, problem, origin)
+    assert first.memory is not None
+    assert first.memory.images.shape[0] == 10
+    assert bool(torch.isfinite(first.memory.images).all())
+    again = minimized(ANDERSON, problem, origin, memory=first.memory)
     assert again.status.ok
     assert again.passes < first.passes
     assert gap(again.trial.xi, first.trial.xi) < 1e-8
@@ -227,14 +225,14 @@ def test_secants_of_finished_heads_are_carried_on() -> None:
 def test_parts_of_a_trial_make_it_whole() -> None:
     problem, origin = problem_of(attention(uneven(4), "headwise"), jko.ParticleMeasure(tokens(N)))
     trial = problem.evaluate(problem.fixed_point(origin))
-    parts = [([3, 0], trial.selected([3, 0])), ([2], trial.selected([2])), ([1], trial.selected([1]))]
+    parts = [([3, 0], trial.members([3, 0])), ([2], trial.members([2])), ([1], trial.members([1]))]
     whole = Trial.joined(parts)
     for name in ("xi", "points", "ambient", "pull", "potential"):
         assert torch.equal(getattr(whole, name), getattr(trial, name))
     for name in ("energy", "objective", "residuals", "residual", "mass_residual"):
         assert getattr(whole, name) == getattr(trial, name)
     # A part is the trial of the problem of these heads.
-    part = problem.heads([3, 0]).evaluate(trial.xi[[3, 0]])
-    assert gap(part.pull, trial.selected([3, 0]).pull) < 1e-14
+    part = problem.members([3, 0]).evaluate(trial.xi[[3, 0]])
+    assert gap(part.pull, trial.members([3, 0]).pull) < 1e-14
     assert part.residual == pytest.approx(parts[0][1].residual, rel=1e-12)
     assert part.objective == pytest.approx(parts[0][1].objective, rel=1e-14)

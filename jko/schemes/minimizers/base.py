@@ -53,6 +53,10 @@ class Search:
         origin: the trial at xi = 0 of all groups.
         max_passes: passes over the pairs before it gives up, of all groups or some.
         best: the trial with the smallest residual so far, of the groups that are left.
+        calls: evaluations and products so far.
+        work: their passes, each times the number of groups that it was made for.
+        groups: the groups that are left.
+        finished: those that are not, with their trials.
         guided: whether it starts from a guess: the old measure, which may be stationary itself, is no answer then.
     """
 
@@ -62,7 +66,7 @@ class Search:
     best: Trial
     guided: bool
     calls: int = 0
-    passes: float = 0.0
+    work: float = 0.0
     groups: list[int] = field(default_factory=list)
     finished: list[tuple[list[int], Trial]] = field(default_factory=list)
 
@@ -76,7 +80,8 @@ class Search:
         """Return the trial at xi of the groups that are left, and keep it where it is the best."""
         self.pay()
         trial = self.objective.evaluate(xi)
-        if trial.residual < self.best.residual or (self.guided and self.best is self.origin):
+        # Where energy and transport have no force, every residual is 1, and the last trial is the one that rests.
+        if trial.residual <= self.best.residual or (self.guided and self.best is self.origin):
             self.best = trial
         return trial
 
@@ -86,7 +91,7 @@ class Search:
         return self.objective.hessian_product(trial, eta)
 
     def pay(self, passes: float | None = None) -> None:
-        """Count one evaluation of the groups that are left, or passes that were made elsewhere.
+        """Count one evaluation of the groups that are left, or passes of one group that were made elsewhere.
 
         Raises:
             OutOfPassesError: when no pass is left.
@@ -95,8 +100,13 @@ class Search:
             if self.calls >= self.max_passes:
                 raise OutOfPassesError
             self.calls += 1
-            passes = self.objective.energy.passes * len(self.groups) / self.origin.xi.shape[0]
-        self.passes += passes
+            passes = self.objective.energy.passes * len(self.groups)
+        self.work += passes
+
+    @property
+    def passes(self) -> float:
+        """Passes over the pairs of all groups together."""
+        return self.work / self.origin.xi.shape[0]
 
     def set_aside(self, rest: list[int], trial: Trial) -> None:
         """Go on with the groups `rest`, numbered as they are now; the others are finished and keep this trial."""

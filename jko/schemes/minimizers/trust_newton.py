@@ -90,7 +90,7 @@ class TrustNewton(AbstractMinimizer):
                 spent += outcome.passes
             solution = outcome.trial
         state.solved.append(solution.xi)
-        search.pay(spent / groups)
+        search.pay(spent)
         return True
 
 
