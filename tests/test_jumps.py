@@ -23,6 +23,7 @@ from jko.diagnostics import compare
 from jko.driver import Checkpoint, resume
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads
+from jko.schemes import AbstractScheme, Step
 from jko.verify import Verdict, weak_form
 from tests.oracles.flows import quantities
 from tests.oracles.orders import assert_order
@@ -313,9 +314,29 @@ def test_runs_across_a_jump_are_compared_at_common_times() -> None:
 
 
 @every_metric
-def test_the_weak_form_holds_across_a_jump_to_its_order(metric: str) -> None:
-    (finding,) = weak_form(jumping(metric), start(), (0.05, 0.025, 0.0125), 0.4)
+def test_the_weak_form_is_taken_from_steps_that_stay_on_their_side(metric: str) -> None:
+    spans: list[tuple[float, float, float]] = []
+
+    def watched(tau: float) -> AbstractScheme:
+        inner = exact(tau)
+
+        class Watched(AbstractScheme):
+            tau, title, check, start = inner.tau, inner.title, inner.check, inner.start
+
+            def step(self, flow: Any, measure: Any, t: float, tau: float, state: Any = None, guess: Any = None) -> Step:
+                taken = inner.step(flow, measure, t, tau, state, guess)
+                spans.append((t, t + tau, taken.info.energy_previous - float(flow.energy.value(measure, t + tau))))
+                return taken
+
+        return Watched()
+
+    (finding,) = weak_form(jumping(metric), start(), (0.1,), 0.3, make_scheme=watched)
     assert finding.verdict is Verdict.HOLDS
+    left = math.nextafter(JUMP, 0)
+    assert [a for a, _, _ in spans] == [0.0, 0.1, JUMP, JUMP + 0.1]
+    assert [b for _, b, _ in spans] == pytest.approx([0.1, left, JUMP + 0.1, 0.3], abs=1e-15)
+    assert spans[1][1] < JUMP
+    assert max(abs(c) for _, _, c in spans) < 1e-14
 
 
 @every_scheme

@@ -17,7 +17,7 @@ from jko.flows import GradientFlow
 from jko.grid import step_size, time_grid
 from jko.measure import ParticleMeasure
 from jko.metrics import Wasserstein2
-from jko.schemes import Step, StepState
+from jko.schemes import Step
 from jko.verify.base import Curve, Finding, FindingFigure, Measurement, Relation, Setting, Statement, decide
 from jko.verify.orders import fit_order
 from jko.verify.probes import Probe, bump_integrals, default_probes
@@ -136,14 +136,12 @@ def _run(
     lifted = flow.metric.lifted
     rates: list[list[float]] = []
     costs, smallest, errors = [], math.inf, []
-    old, state = measure, None
+    old, state = measure, scheme.start(flow, measure, times[0])
     for start, end in itertools.pairwise(times):
         length = step_size(start, end, tau, flow.jumps)
         fields = flow.fields(old, start + length)
         mobility = flow.metric.mobility(fields)
-        # The state that was reached from the left of a jump is none to start from.
-        reusable: StepState | None = None if state is None or start in flow.jumps else state.at(start)
-        step = scheme.step(flow, old, start, length, reusable)
+        step = scheme.step(flow, old, start, length, state)
         if not step.info.status.ok:
             raise SolveFailed(
                 f"the step from t = {start:g} failed: {step.info.detail}", solution=None, status=step.info.status
@@ -155,7 +153,9 @@ def _run(
         rates.append([_rate(flow, old, step, f, pull, places, end - start) for f in functions])
         costs.append(float(step.info.squared_distance) / (end - start))
         errors.append(float(step.info.residual) * math.sqrt(float(step.info.squared_distance)) / (end - start))
-        old, state = step.measure, step.state
+        old = step.measure
+        # The state to the left of a jump is none to start from on its right.
+        state = scheme.start(flow, old, end) if end in flow.jumps else step.state.at(end)
     psi = bump_integrals(torch.tensor(times, dtype=torch.float64))
     used = float(psi @ torch.tensor(costs, dtype=torch.float64))
     totals = (psi @ torch.tensor(rates, dtype=torch.float64)).tolist()
