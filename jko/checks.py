@@ -21,6 +21,7 @@ __all__ = [
     "check_integer",
     "check_jumps",
     "check_kind",
+    "check_no_gradient",
     "check_number",
     "check_positive",
     "check_sign",
@@ -34,15 +35,17 @@ _FLOATS = (torch.float32, torch.float64)
 
 
 def as_float_tensor(value: Any, name: str, *, dtype: torch.dtype | None = None, copy: bool = True) -> Tensor:
-    """Turn `value` into a detached floating tensor; integers and lists of numbers become float64.
+    """Turn `value` into a floating tensor; integers and lists of numbers become float64.
 
     Raises:
-        InvalidInput: for complex, boolean, half-precision or non-numeric input.
+        InvalidInput: for complex, boolean, half-precision or non-numeric input, and for a tensor that requires a
+            gradient, which would get none.
     """
+    check_no_gradient(value, name)
     try:
         # Through NumPy, where a list of floats is float64: torch would round it to its default precision, and it
         # warns of read-only arrays and refuses negative strides.
-        tensor = value.detach() if isinstance(value, Tensor) else torch.from_numpy(np.array(value, order="C"))
+        tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value, order="C"))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"{name} must be an array of numbers, got {type(value).__name__}: {error}") from None
     if tensor.dtype == torch.bool or tensor.is_complex():
@@ -52,6 +55,15 @@ def as_float_tensor(value: Any, name: str, *, dtype: torch.dtype | None = None, 
     if dtype is None:
         dtype = tensor.dtype if tensor.is_floating_point() else torch.float64
     return tensor.to(dtype, copy=copy)
+
+
+def check_no_gradient(value: Any, name: str) -> None:
+    """Refuse a tensor that requires a gradient where none is computed: whoever trains it would train nothing."""
+    if isinstance(value, Tensor) and value.requires_grad:
+        raise InvalidInput(
+            f"{name} of shape {tuple(value.shape)} requires a gradient, but nothing here has a derivative in it; pass "
+            f"{name}.detach() if the values are all you mean"
+        )
 
 
 def first_bad_index(bad: Tensor) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from jko.checks import as_float_tensor, check_finite, check_simplex, simplex_tolerance
+from jko.checks import as_float_tensor, check_finite, check_no_gradient, check_simplex, simplex_tolerance
 from jko.errors import InvalidInput
 from jko.storable import storable
 
@@ -28,7 +28,7 @@ class ParticleMeasure:
             points are converted and the rounding of the conversion is removed; nothing else is renormalized.
 
     Raises:
-        InvalidInput: for a shape without particles or coordinates, a one-dimensional array, non-finite entries,
+        InvalidInput: for tensors that require a gradient, a shape without particles or coordinates, a one-dimensional array, non-finite entries,
             negative weights or weights that do not sum to 1.
     """
 
@@ -94,10 +94,9 @@ class ParticleMeasure:
                 f"points are {points.dtype} on {points.device}, the measure is {self.dtype} on {self.device}; "
                 "convert them first"
             )
+        check_no_gradient(points, "points")
         check_finite(points, "points")
-        return ParticleMeasure.of_checked(
-            points.detach().clone(memory_format=torch.contiguous_format), self.weights
-        )
+        return ParticleMeasure.of_checked(points.clone(memory_format=torch.contiguous_format), self.weights)
 
     def __repr__(self) -> str:
         batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""

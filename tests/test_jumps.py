@@ -18,11 +18,10 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 import jko
-from jko.heads import SelectedHeads
 from jko.diagnostics import compare
 from jko.driver import Checkpoint, resume
 from jko.errors import InvalidInput
-from jko.heads import AbstractHeads
+from jko.heads import AbstractHeads, SelectedHeads
 from jko.schemes import AbstractScheme, Step
 from jko.verify import Verdict, weak_form
 from tests.oracles.flows import quantities

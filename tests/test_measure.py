@@ -203,13 +203,6 @@ def test_arguments_are_copied() -> None:
     assert mu.weights.sum() == 1
 
 
-def test_gradients_stop_here() -> None:
-    points = torch.zeros(2, 1, requires_grad=True)
-    mu = ParticleMeasure(points)
-    assert not mu.points.requires_grad
-    assert not mu.moved(points + 1).points.requires_grad
-
-
 def test_fields_cannot_be_set() -> None:
     mu = ParticleMeasure(POINTS)
     with pytest.raises(AttributeError):

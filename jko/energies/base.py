@@ -186,7 +186,9 @@ class AbstractEnergy(ABC):
         Raises:
             InvalidInput: when the energy is not an average over heads.
         """
-        raise InvalidInput(f"{self.description} is no average over heads; add an attention energy, or use Wasserstein2()")
+        raise InvalidInput(
+            f"{self.description} is no average over heads; add an attention energy, or use Wasserstein2()"
+        )
 
     def members(self, indices: Sequence[int]) -> AbstractEnergy:
         """Return the energy of some members of a batch alone: itself, where all members have the same energy."""

@@ -53,7 +53,6 @@ class HeadwiseWasserstein(AbstractMetric):
         return mass_average(fields.measure.weights, head_average(costs, heads.head_weights))
 
 
-
 def _heads(fields: Fields) -> HeadEvaluation:
     if fields.evaluation.heads is None:
         raise InvalidInput("HeadwiseWasserstein() needs an energy with exactly one attention part")

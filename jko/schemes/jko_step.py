@@ -155,9 +155,7 @@ class JKO(AbstractScheme):
         outcome = self._solve(pose, coupling, guess, state.memory)
         return self._finish(pose, coupling, replace(outcome, passes=passes + outcome.passes), columns, measure, state)
 
-    def _solve(
-        self, pose: Pose, coupling: AbstractCoupling, guess: ParticleMeasure | None, memory: Any
-    ) -> _Outcome:
+    def _solve(self, pose: Pose, coupling: AbstractCoupling, guess: ParticleMeasure | None, memory: Any) -> _Outcome:
         """Minimize with the first movement, then with that of every better coupling, until one stays."""
         place, passes, origin, objective, trial = guess, 0.0, None, None, None
         try:
@@ -239,9 +237,13 @@ class JKO(AbstractScheme):
         new = flow.state_of(flow.fields(moved, fields.t, evaluation))
         if not all(math.isfinite(new.columns[name]) for name in ("energy", "slope2", "dissipation")):
             detail = flow.explain_non_finite(moved, fields.t)
-            return Step(measure, StepInfo(Status.NON_FINITE, columns, displacement, largest, moved, detail=detail), state)
+            return Step(
+                measure, StepInfo(Status.NON_FINITE, columns, displacement, largest, moved, detail=detail), state
+            )
         certificate, shown = coupling.certify(trial)
-        finished = FinishedStep(flow, fields, objective, outcome.origin, trial, pose.shares, self._resolve(pose, outcome))
+        finished = FinishedStep(
+            flow, fields, objective, outcome.origin, trial, pose.shares, self._resolve(pose, outcome)
+        )
         results = {check.name: check.examine(finished) for check in self.checks}
         columns |= {name: number for result in results.values() for name, number in result.columns.items()}
         columns["certified"] = float(shown and all(result.passed for result in results.values()))

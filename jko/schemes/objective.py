@@ -205,9 +205,7 @@ class StepObjective:
         nan = torch.full_like(xi, math.nan)
         groups = [math.nan] * xi.shape[0]
         residuals = [(math.inf, math.inf)] * xi.shape[0]
-        return Trial(
-            xi, points, nan, nan, nan[..., 0], groups, groups, groups, math.inf, math.inf, residuals, None
-        )
+        return Trial(xi, points, nan, nan, nan[..., 0], groups, groups, groups, math.inf, math.inf, residuals, None)
 
 
 def _largest(residuals: list[tuple[float, float]]) -> tuple[float, float]:

@@ -32,7 +32,8 @@ def transport_cost(
     """Return the transport cost from the measure at y to the one at x, a scalar that autograd differentiates once.
 
     The derivatives are those of the optimum (envelope theorem): nothing of the iterations is kept. Positions get
-    tangent gradients, weights the potentials shifted to mean 0 under the weights, mobilities none: they are held fixed.
+    tangent gradients, weights the potentials shifted to sum 0, so that a plain gradient step keeps the mass, and mobilities none: they
+    are held fixed.
     A particle of weight 0 gets the gradient 0.
 
     Args:
@@ -59,8 +60,10 @@ def transport_cost(
         check_finite(points.detach(), name)
     _check_masses(x_weights, y_weights)
     problem = TransportProblem(
-        ParticleMeasure(y, y_weights),
-        ParticleMeasure(x, x_weights),
+        *(
+            ParticleMeasure(points.detach(), None if weights is None else weights.detach())
+            for points, weights in ((y, y_weights), (x, x_weights))
+        ),
         manifold,
         mobility=None if mobility is None else mobility.detach(),
         target_mobility=None if target_mobility is None else target_mobility.detach(),

@@ -150,8 +150,8 @@ class TransportSolution:
             w_i times it. A tracer gets the limit for small weights.
         source_potential: shape (n,); None where the solver has none.
         target_potential: shape (m,). Both are those of the plan, without the debiasing terms.
-        weight_gradient: derivative of the value in the weights of the targets, shape (m,), shifted so that its mean
-            under the weights is 0; None where the solver has none.
+        weight_gradient: derivative of the value in the weights of the targets, shape (m,), shifted to sum 0, as is
+            natural on the simplex; None where the solver has none.
         coupling: the plan where it has few entries; None for an entropic solver.
         self_transports: of the source and of the target, where the value is debiased by them.
         eps: strength of the entropy; 0 for an exact solver.

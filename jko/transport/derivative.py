@@ -57,7 +57,7 @@ def source_gradient(solution: TransportSolution) -> Tensor:
 
 
 def source_weight_gradient(solution: TransportSolution) -> Tensor:
-    """Return the derivative of the value in the weights of the source, shape (n,), with mean 0 under the weights.
+    """Return the derivative of the value in the weights of the source, shape (n,), shifted to sum 0.
 
     The counterpart of `solution.weight_gradient`, for a solution with potentials.
     """
@@ -65,5 +65,4 @@ def source_weight_gradient(solution: TransportSolution) -> Tensor:
     assert first is not None
     if solution.self_transports:
         first = first - solution.self_transports[0].potential
-    shifted = first - normalized(solution.problem.source.weights) @ first
-    return shifted.to(solution.problem.source.dtype)
+    return (first - first.mean()).to(solution.problem.source.dtype)

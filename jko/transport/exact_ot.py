@@ -90,7 +90,7 @@ class ExactOT(AbstractTransport):
             gradient.to(problem.target.dtype),
             u,
             v,
-            (v - w @ v).to(problem.target.dtype),
+            (v - v.mean()).to(problem.target.dtype),
             coupling,
         )
 

@@ -123,7 +123,7 @@ class Sinkhorn(AbstractTransport):
             gradient.to(problem.target.dtype),
             found.source_potential,
             found.target.potential,
-            (first - w @ first).to(problem.target.dtype),
+            (first - first.mean()).to(problem.target.dtype),
             self_transports=own,
             eps=self.eps,
         )
@@ -158,7 +158,7 @@ class Sinkhorn(AbstractTransport):
             gradient.to(problem.target.dtype),
             own.potential,
             own.potential,
-            (first - w @ first).to(problem.target.dtype),
+            (first - first.mean()).to(problem.target.dtype),
             self_transports=(own, own) if self.debias else (),
             eps=self.eps,
         )

@@ -55,7 +55,14 @@ def heads_of(kind: str, H: int, d: int) -> Any:
 
 
 def solved(
-    measure: jko.ParticleMeasure, energy: Any, metric: Any, scheme: Any, steps: int, *, manifold: Any = None, **more: Any
+    measure: jko.ParticleMeasure,
+    energy: Any,
+    metric: Any,
+    scheme: Any,
+    steps: int,
+    *,
+    manifold: Any = None,
+    **more: Any,
 ) -> jko.Solution:
     flow = jko.GradientFlow(energy, metric=metric, manifold=manifold or jko.Sphere())
     return jko.solve(flow, measure, scheme, t1=steps * scheme.tau, throw=False, **more)
@@ -108,7 +115,12 @@ def minimizer_cases() -> Iterator[Case]:
 
         def run_checks(metric: str = metric, sign: int = sign) -> jko.Solution:
             energy = jko.AttentionEnergy(heads_of("symmetric", 2, 3), sign=sign)
-            checks = (jko.DeGiorgi(), jko.LocalMinimality(), jko.Splitting(samples=100, iterations=15), jko.Uniqueness())
+            checks = (
+                jko.DeGiorgi(),
+                jko.LocalMinimality(),
+                jko.Splitting(samples=100, iterations=15),
+                jko.Uniqueness(),
+            )
             return solved(tokens(8, 3, unequal=True), energy, METRICS[metric](), jko.JKO(0.02, checks=checks), 2)
 
         yield Case(f"checks {metric} {sign:+d}", sign == 1, run_checks)
@@ -121,11 +133,11 @@ def transport_cases() -> Iterator[Case]:
         "debiased": lambda: Sinkhorn(0.05),
         "plain": lambda: Sinkhorn(0.05, debias=False),
     }
-    for (name, make), metric, unequal, sphere in product(transports.items(), ("W2", "Wm"), (False, True), (True, False)):
+    for (name, make), metric, unequal, sphere in product(
+        transports.items(), ("W2", "Wm"), (False, True), (True, False)
+    ):
 
-        def run(
-            make: Any = make, metric: str = metric, unequal: bool = unequal, sphere: bool = sphere
-        ) -> jko.Solution:
+        def run(make: Any = make, metric: str = metric, unequal: bool = unequal, sphere: bool = sphere) -> jko.Solution:
             energy = jko.AttentionEnergy(heads_of("symmetric", 2, 3), sign=-1)
             manifold = jko.Sphere() if sphere else jko.Euclidean()
             scheme = jko.JKO(0.05, transport=make())
@@ -137,7 +149,9 @@ def transport_cases() -> Iterator[Case]:
             def run_guess(make: Any = make, metric: str = metric) -> jko.Solution:
                 energy = jko.AttentionEnergy(heads_of("symmetric", 2, 3), sign=1)
                 scheme = jko.JKO(0.05, transport=make())
-                return solved(tokens(8, 3), energy, METRICS[metric](), scheme, 2, guess=tokens(5, 3, unequal=True, seed=9))
+                return solved(
+                    tokens(8, 3), energy, METRICS[metric](), scheme, 2, guess=tokens(5, 3, unequal=True, seed=9)
+                )
 
             yield Case(f"{name} {metric} guess", name == "exact", run_guess)
     for metric in METRICS:

@@ -116,7 +116,9 @@ def test_every_head_meets_the_tolerance(sign: int, dtype: torch.dtype, count: in
     found = minimized(ANDERSON, problem, origin)
     assert found.status is Status.SUCCESS
     assert count == 4 or found.passes != int(found.passes)
-    residuals = [residual_of(problem, D[h], sign, found.trial.xi[h], problem.movement.mobility[h]) for h in range(count)]
+    residuals = [
+        residual_of(problem, D[h], sign, found.trial.xi[h], problem.movement.mobility[h]) for h in range(count)
+    ]
     reported = [residual for residual, _ in found.trial.residuals]
     rtol = problem.rtol
     assert max(reported) == found.trial.residual <= rtol

@@ -77,7 +77,7 @@ def test_derivatives_in_the_weights_of_both_sides(name, kind, manifold):
     solution = solved(SOLVERS[name], problem)
     for side, found in ((0, solution.weight_gradient), (1, source_weight_gradient(solution))):
         w = (problem.target, problem.source)[side].weights
-        assert float(w @ found) == pytest.approx(0, abs=1e-13)
+        assert float(found.sum()) == pytest.approx(0, abs=1e-13)
         change = torch.randn(w.shape, generator=generator(4), dtype=w.dtype)
         change = change - change.mean()
         h = 1e-5

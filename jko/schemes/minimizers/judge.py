@@ -20,9 +20,7 @@ _RISE = 32.0
 """Rounding in the difference of two objectives, in units of eps: a sum over pairs loses a few digits in the last place."""
 
 
-def judge(
-    objective: StepObjective, trial: Trial, reference: Sequence[float] | None
-) -> tuple[Status, str]:
+def judge(objective: StepObjective, trial: Trial, reference: Sequence[float] | None) -> tuple[Status, str]:
     """Decide whether a trial is the result of the step: residual, finiteness, |xi| < pi, and J(x) <= J(y) per group.
 
     A tiny residual alone is not enough: beyond the cut locus the tangent cost is no distance, and a point of larger

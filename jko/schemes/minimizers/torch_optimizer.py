@@ -78,7 +78,9 @@ class TorchOptimizer(AbstractMinimizer):
         start = shorten(objective.fixed_point(origin) if guess is None else guess, objective, 0.5)
         scaling = _Scaling.of(objective, origin, start)
         z = torch.nn.Parameter(scaling.parameters(start), requires_grad=True)
-        return _Descent(scaling, z, self.factory([z], **self.options), guess is None and origin.residual <= objective.rtol)
+        return _Descent(
+            scaling, z, self.factory([z], **self.options), guess is None and origin.residual <= objective.rtol
+        )
 
     def step(self, search: Search, state: _Descent) -> bool:
         if state.finished:
