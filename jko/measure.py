@@ -28,7 +28,8 @@ class ParticleMeasure:
             points are converted and the rounding of the conversion is removed; nothing else is renormalized.
 
     Raises:
-        InvalidInput: for tensors that require a gradient, a shape without particles or coordinates, a one-dimensional array, non-finite entries,
+        InvalidInput: for tensors that require a gradient, a shape without particles or coordinates, a one-dimensional
+            array, non-finite entries,
             negative weights or weights that do not sum to 1.
     """
 

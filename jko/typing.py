@@ -1,8 +1,9 @@
-"""Shapes in annotations: jaxtyping where it is installed (the tests enforce it), plain tensors otherwise."""
+"""Shapes in annotations (jaxtyping where it is installed, plain tensors otherwise), and the mark of a default."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from torch import Tensor
 
@@ -22,4 +23,11 @@ else:
                 return item[0]
 
 
-__all__ = ["Float", "Tensor"]
+__all__ = ["Float", "Tensor", "default"]
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def default(method: _Method) -> _Method:
+    """Mark what an abstract class implements for members with nothing of their own to say: only this they override."""
+    return method

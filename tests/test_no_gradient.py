@@ -12,6 +12,7 @@ from torch import Tensor
 import jko
 from jko import weighted
 from jko.errors import InvalidInput
+from jko.transport import ExactOT, transport_cost
 
 F64 = torch.float64
 X = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], dtype=F64)
@@ -40,6 +41,11 @@ PLACES: dict[str, tuple[Callable[[Any], Any], Tensor, str]] = {
     "oscillating": (lambda d: jko.OscillatingHeads(d, dt=0.1, t1=1.0), D, "D0"),
     "phases": (lambda p: jko.OscillatingHeads(D, dt=0.1, t1=1.0, phases=p), W, "phases"),
     "Ito": (lambda d: jko.ItoHeads(d, symmetric_drift, lambda heads, t: 1.0, dt=0.1, t1=1.0), D, "D0"),
+    "mobility": (
+        lambda b: transport_cost(X, X, transport=ExactOT(), manifold=jko.Sphere(), mobility=b),
+        torch.ones(2, dtype=F64),
+        "mobility",
+    ),
     "distance": (lambda x: weighted.weighted_distance(x, X, D), X, "points0"),
 }
 

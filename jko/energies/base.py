@@ -16,6 +16,7 @@ from jko.heads import AbstractHeads
 from jko.measure import ParticleMeasure
 from jko.reductions import AbstractReduction
 from jko.storable import storable
+from jko.typing import default
 
 __all__ = ["AbstractEnergy", "AbstractHeadAverage", "Evaluation", "HeadEvaluation", "PotentialField"]
 
@@ -167,19 +168,23 @@ class AbstractEnergy(ABC):
         """
 
     @property
+    @default
     def passes(self) -> float:
         """Passes over the pairs that one evaluation, or one Hessian product, takes."""
         return 1.0
 
     @property
+    @default
     def attention_parts(self) -> tuple[AbstractHeadAverage, ...]:
         """The averages over heads inside: their heads give the mobilities of the weighted metrics."""
         return ()
 
+    @default
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
         """Return s E(u, t) alone, shape (*batch,), float64: often a cheaper pass."""
         return self.evaluate(measure, t).value
 
+    @default
     def by_head(self) -> AbstractEnergy:
         """Return the energies of the heads side by side: member h of a batch (H, n, d) is evaluated by head h alone.
 
@@ -190,10 +195,12 @@ class AbstractEnergy(ABC):
             f"{self.description} is no average over heads; add an attention energy, or use Wasserstein2()"
         )
 
+    @default
     def members(self, indices: Sequence[int]) -> AbstractEnergy:
         """Return the energy of some members of a batch alone: itself, where all members have the same energy."""
         return self
 
+    @default
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         """Return the largest exponent in the energy at (u, t) (what overflows first); -inf where there is none."""
         return -math.inf

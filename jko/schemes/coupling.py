@@ -30,6 +30,7 @@ from jko.transport import (
     Sinkhorn,
     TransportProblem,
 )
+from jko.typing import default
 
 __all__ = ["AbstractCoupling", "CouplingFailedError", "coupling_of"]
 
@@ -38,7 +39,7 @@ class CouplingFailedError(Exception):
     """The transport solver found no coupling: the step fails with its status."""
 
     def __init__(self, status: Status, detail: str) -> None:
-        super().__init__(detail)
+        self.args = (detail,)
         self.status = status
 
 
@@ -60,6 +61,7 @@ class AbstractCoupling(ABC):
             CouplingFailedError: when the transport solver fails.
         """
 
+    @default
     def following(self, trial: Trial) -> AbstractMovement | None:
         """Return the movement of a better coupling with the new particles; None where the old one stays.
 
@@ -72,10 +74,12 @@ class AbstractCoupling(ABC):
     def certify(self, trial: Trial) -> tuple[CouplingCertificate | None, bool]:
         """Return what was shown about the coupling of a finished step, and whether that certifies it."""
 
+    @default
     def columns(self) -> dict[str, float]:
         """Return the columns of the records that tell of the coupling."""
         return {}
 
+    @default
     def explain(self, status: Status, detail: str) -> tuple[Status, str]:
         """Return status and detail of a minimization that failed: the transport may be what broke."""
         return status, detail

@@ -32,9 +32,8 @@ def transport_cost(
     """Return the transport cost from the measure at y to the one at x, a scalar that autograd differentiates once.
 
     The derivatives are those of the optimum (envelope theorem): nothing of the iterations is kept. Positions get
-    tangent gradients, weights the potentials shifted to sum 0, so that a plain gradient step keeps the mass, and mobilities none: they
-    are held fixed.
-    A particle of weight 0 gets the gradient 0.
+    tangent gradients, weights the potentials shifted to sum 0, so that a plain gradient step keeps the
+    mass. Mobilities are held fixed and may not ask for a gradient. A particle of weight 0 gets the gradient 0.
 
     Args:
         x: targets, shape (m, d).
@@ -59,15 +58,11 @@ def transport_cost(
             )
         check_finite(points.detach(), name)
     _check_masses(x_weights, y_weights)
-    problem = TransportProblem(
-        *(
-            ParticleMeasure(points.detach(), None if weights is None else weights.detach())
-            for points, weights in ((y, y_weights), (x, x_weights))
-        ),
-        manifold,
-        mobility=None if mobility is None else mobility.detach(),
-        target_mobility=None if target_mobility is None else target_mobility.detach(),
+    source, target = (
+        ParticleMeasure(points.detach(), None if weights is None else weights.detach())
+        for points, weights in ((y, y_weights), (x, x_weights))
     )
+    problem = TransportProblem(source, target, manifold, mobility=mobility, target_mobility=target_mobility)
     apply: Callable[..., Tensor] = _TransportCost.apply
     return apply(x, y, x_weights, y_weights, transport, problem)
 

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.checks import check_finite, first_bad_index
+from jko.checks import check_finite, check_no_gradient, first_bad_index
 from jko.errors import InvalidInput
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
@@ -302,6 +302,7 @@ def _check_mobility(mobility: Tensor | None, name: str, n: int) -> None:
         return
     if tuple(mobility.shape) != (n,):
         raise InvalidInput(f"{name} has shape {tuple(mobility.shape)}; it needs ({n},), one entry a particle")
+    check_no_gradient(mobility, name)
     check_finite(mobility, name)
     bad = mobility <= 0
     if bool(bad.any()):

@@ -67,7 +67,7 @@ def _is_thawed_dataclass(node: ast.ClassDef) -> bool:
 
 
 def find_class_violations(modules: Iterable[Module], mutable: Iterable[str] = ()) -> list[str]:
-    """Abstract or final; a final class is a frozen dataclass unless it is listed as mutable."""
+    """Abstract or final; a final class is a frozen dataclass, unless it is private or listed as mutable."""
     modules = list(modules)
     kinds = _kinds(modules)
     mutable = set(mutable)
@@ -88,7 +88,7 @@ def find_class_violations(modules: Iterable[Module], mutable: Iterable[str] = ()
             found.append(f"{where} has abstract methods: its name must start with Abstract")
         if "final" not in decorators:
             found.append(f"{where} is neither abstract nor @final")
-        if _is_thawed_dataclass(node) and node.name not in mutable:
+        if _is_thawed_dataclass(node) and node.name not in mutable and not node.name.startswith("_"):
             found.append(f"{where} is a dataclass that is not frozen")
         if "dataclass" not in decorators and node.name not in mutable:
             found.append(f"{where} is no frozen dataclass")
@@ -110,7 +110,7 @@ def find_subclassed_concrete(modules: Iterable[Module]) -> list[str]:
 
 
 def find_overridden(modules: Iterable[Module]) -> list[str]:
-    """An implemented method of an abstract class is never overridden."""
+    """An implemented method of an abstract class is never overridden, unless it is marked as a default."""
     classes = {node.name: node for _, node in _classes(modules)}
     found = []
     for module, node in _classes(modules):
@@ -121,8 +121,11 @@ def find_overridden(modules: Iterable[Module]) -> list[str]:
             if base is None:
                 continue
             queue += [last_name(other) for other in base.bases]
-            abstract = set(_abstract_methods(base))
-            implemented = {item.name for item in base.body if isinstance(item, _Function)} - abstract
+            implemented = {
+                item.name
+                for item in base.body
+                if isinstance(item, _Function) and not _decorator_names(item) & {"abstractmethod", "default"}
+            }
             found += [
                 f"{module.name}.{node.name}.{name} overrides what {base.name} implements"
                 for name in sorted(own & implemented)

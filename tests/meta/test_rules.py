@@ -19,6 +19,8 @@ from tests.meta.source import Module, package_modules
 
 # Final classes that are no frozen dataclass, each with the reason.
 MUTABLE = {
+    "EntropicTerm": "working state of a step: keeps the last transport, where the next one starts",
+    "Search": "working state of a minimization: counts passes and keeps the best trial",
     "Float": "stand-in for a type of jaxtyping; never instantiated",
 }
 

@@ -95,9 +95,9 @@ def attention_cases() -> Iterator[Case]:
 def minimizer_cases() -> Iterator[Case]:
     """Every minimizer and every check, checks that fail included."""
     makers = {
-        "anderson": lambda: jko.Anderson(),
+        "anderson": jko.Anderson,
         "plain anderson": lambda: jko.Anderson(newton=False, carry=0, memory=3),
-        "trust": lambda: jko.TrustNewton(),
+        "trust": jko.TrustNewton,
         "lbfgs": lambda: jko.TorchOptimizer(torch.optim.LBFGS, lr=1.0),
         "adam": lambda: jko.TorchOptimizer(torch.optim.Adam, lr=0.3, max_steps=400, rtol=1e-4),
         "impatient": lambda: jko.Anderson(max_passes=2),
@@ -129,7 +129,7 @@ def minimizer_cases() -> Iterator[Case]:
 def transport_cases() -> Iterator[Case]:
     """Exact and entropic transport, other supports, and a guess."""
     transports = {
-        "exact": lambda: ExactOT(),
+        "exact": ExactOT,
         "debiased": lambda: Sinkhorn(0.05),
         "plain": lambda: Sinkhorn(0.05, debias=False),
     }
@@ -154,7 +154,7 @@ def transport_cases() -> Iterator[Case]:
                 )
 
             yield Case(f"{name} {metric} guess", name == "exact", run_guess)
-    for metric in METRICS:
+    for metric in tuple(METRICS):
 
         def run_start(metric: str = metric) -> jko.Solution:
             energy = jko.AttentionEnergy(heads_of("general", 2, 3), sign=1)
@@ -191,7 +191,7 @@ def failure_cases() -> Iterator[Case]:
     """Runs that end badly, each with its status."""
     far = jko.ParticleMeasure(30.0 * tokens(5, 3).points)
     line = jko.ParticleMeasure(torch.ones(1, 1, dtype=torch.float64))
-    for metric in METRICS:
+    for metric in tuple(METRICS):
 
         def overflow(metric: str = metric) -> jko.Solution:
             energy = jko.AttentionEnergy(jko.ConstantHeads(torch.eye(3, dtype=torch.float64)[None]))

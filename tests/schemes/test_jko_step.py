@@ -333,7 +333,7 @@ def test_evaluations_are_all_counted(metric: str, monkeypatch: pytest.MonkeyPatc
         for name in ("evaluate", "hessian_product"):
             original = getattr(kind, name)
 
-            def count(self: Any, *arguments: object, original=original, **more: object) -> object:
+            def count(self, *arguments: object, original=original, **more: object) -> object:
                 counted.append(getattr(self, "attention", self).heads.num_heads / len(D2))
                 return original(self, *arguments, **more)
 

@@ -15,6 +15,7 @@ from jko.errors import InvalidInput
 from jko.schemes.minimizers.judge import judge
 from jko.schemes.objective import StepObjective, Trial
 from jko.status import Status
+from jko.typing import default
 
 __all__ = ["AbstractMinimizer", "Minimization", "OutOfPassesError", "Search", "check_rtol", "default_rtol", "minimize"]
 
@@ -138,6 +139,7 @@ class AbstractMinimizer(ABC):
         """Passes over the pairs before it gives up."""
 
     @property
+    @default
     def wants_curvature(self) -> bool:
         """Whether the evaluation at xi = 0 should carry the curvature of the first variation."""
         return False
@@ -156,6 +158,7 @@ class AbstractMinimizer(ABC):
     def step(self, search: Search, state: Any) -> bool:
         """Move the state on, by passes that `search` counts; return whether it is worth going on."""
 
+    @default
     def result(self, search: Search, state: Any) -> tuple[Any, str]:
         """Return what the next step may reuse, and a remark on a search that did not converge."""
         return None, ""

@@ -17,7 +17,7 @@ __all__ = ["judge", "reported_residual", "shorten"]
 _CUT_FRACTION = 1.0 - 1e-6
 """Share of the injectivity radius from which on a displacement counts as beyond the cut locus."""
 _RISE = 32.0
-"""Rounding in the difference of two objectives, in units of eps: a sum over pairs loses a few digits in the last place."""
+"""Rounding in the difference of two objectives, in units of eps: a sum over pairs loses a few of them."""
 
 
 def judge(objective: StepObjective, trial: Trial, reference: Sequence[float] | None) -> tuple[Status, str]:

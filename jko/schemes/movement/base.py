@@ -9,6 +9,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from jko.typing import default
+
 __all__ = ["AbstractMovement", "Excess", "MatchedMovement"]
 
 
@@ -51,10 +53,12 @@ class AbstractMovement(ABC):
     def members(self, groups: list[int]) -> AbstractMovement:
         """Return the movement of these groups alone."""
 
+    @default
     def excess(self, points: Tensor) -> Excess | None:
         """Return what T exceeds the quadratic by at particles (G, n, d); None where the quadratic is all of T."""
         return None
 
+    @default
     def excess_product(self, points: Tensor, direction: Tensor) -> Tensor:
         """Return the derivative of the excess gradient when the particles move along `direction`, shape (G, n, d)."""
         return torch.zeros_like(direction)
