@@ -45,7 +45,7 @@ def as_float_tensor(value: Any, name: str, *, dtype: torch.dtype | None = None, 
     try:
         # Through NumPy, where a list of floats is float64: torch would round it to its default precision, and it
         # warns of read-only arrays and refuses negative strides.
-        tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value, order="C"))
+        tensor = value.detach() if isinstance(value, Tensor) else torch.from_numpy(np.array(value, order="C"))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"{name} must be an array of numbers, got {type(value).__name__}: {error}") from None
     if tensor.dtype == torch.bool or tensor.is_complex():
@@ -58,8 +58,11 @@ def as_float_tensor(value: Any, name: str, *, dtype: torch.dtype | None = None, 
 
 
 def check_no_gradient(value: Any, name: str) -> None:
-    """Refuse a tensor that requires a gradient where none is computed: whoever trains it would train nothing."""
-    if isinstance(value, Tensor) and value.requires_grad:
+    """Refuse a tensor that requires a gradient where none is computed: whoever trains it would train nothing.
+
+    Under `torch.no_grad()` nobody asks for one.
+    """
+    if isinstance(value, Tensor) and value.requires_grad and torch.is_grad_enabled():
         raise InvalidInput(
             f"{name} of shape {tuple(value.shape)} requires a gradient, but nothing here has a derivative in it; pass "
             f"{name}.detach() if the values are all you mean"
