@@ -27,6 +27,11 @@ _READS = (_aten._local_scalar_dense, _aten.equal, _aten.is_nonzero)
 # Those whose result has a size that only the numbers tell: a GPU waits for them as well.
 _WAITS = (_aten.nonzero, _aten.masked_select, _aten._unique2, _aten.unique_dim, _aten.unique_consecutive)
 _COPIES = (_aten._to_copy, _aten.copy_, _aten._copy_from, _aten._copy_from_and_resize)
+# What PyTorch would compose of a copy or of an empty array that grows, which a stand-in cannot do.
+_DIRECT = (
+    *(_aten._copy_from.default, _aten.eye.default, _aten.eye.m, _aten.linspace.default, _aten.logspace.default),
+    *(_aten.arange.default, _aten.arange.start, _aten.arange.start_step, _aten.randperm.default),
+)
 
 
 @dataclass
@@ -70,6 +75,10 @@ class PretendedTensor(Tensor):
         return outer
 
     __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def tolist(self) -> Any:
+        # PyTorch refuses this one to subclasses.
+        return self.cpu().tolist()
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"{self.inner!r} on {NAME}:0"
@@ -121,6 +130,9 @@ def _refuse_strangers(name: str, operands: list[Tensor], ours: bool) -> None:
 def _outside(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Any:
     """Return the result on the device; what was written in place is the argument itself."""
     outer = {id(leaf.inner): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, PretendedTensor)}
+    grown = [leaf.shape for leaf in outer.values() if leaf.shape != leaf.inner.shape]
+    if grown:
+        raise NotImplementedError(f"{func} changes the shape {tuple(grown[0])} of an array of the device in place")
     return tree_map_only(Tensor, lambda inner: outer[id(inner)] if id(inner) in outer else PretendedTensor(inner), result)
 
 
@@ -144,8 +156,9 @@ def start() -> str | None:
         return None
     if not _LIBRARIES:
         _SETUP(rename=NAME)
-        factories, copies = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
-        factories.fallback(_fallback, "PrivateUse1")
-        copies.impl("_copy_from", partial(_fallback, _aten._copy_from.default), "PrivateUse1")
-        _LIBRARIES.extend((factories, copies))
+        every, some = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
+        every.fallback(_fallback, "PrivateUse1")
+        for func in _DIRECT:
+            some.impl(func.name(), partial(_fallback, func), "PrivateUse1")
+        _LIBRARIES.extend((every, some))
     return NAME
