@@ -19,7 +19,7 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# A GPU where there is one, else the pretended device, which has to be known before the first backward pass.
+# A GPU where there is one, else the pretended device.
 _ACCELERATOR = "cuda" if torch.cuda.is_available() else pretended.start()
 _NO_ACCELERATOR = "no GPU, and this PyTorch cannot pretend to have one"
 

@@ -26,6 +26,7 @@ _aten = torch.ops.aten
 _READS = (_aten._local_scalar_dense, _aten.equal, _aten.is_nonzero)
 # Those whose result has a size that only the numbers tell: a GPU waits for them as well.
 _WAITS = (_aten.nonzero, _aten.masked_select, _aten._unique2, _aten.unique_dim, _aten.unique_consecutive)
+_NO_BACKWARD_PASS = -1
 _COPIES = (_aten._to_copy, _aten.copy_, _aten._copy_from, _aten._copy_from_and_resize)
 # What PyTorch would compose of a copy or of an empty array that grows, which a stand-in cannot do.
 _DIRECT = (
@@ -36,7 +37,13 @@ _DIRECT = (
 
 @dataclass
 class Traffic:
-    """What was done on the device: operations, copies to the host, arrays of double precision, each by operation."""
+    """What was done on the device, by the names of the operations.
+
+    Attributes:
+        operations: how many were run.
+        to_host: how many of them handed numbers to the host, or made it wait for a size.
+        doubles: elements of the largest array of double precision that each made; single numbers do not count.
+    """
 
     operations: Counter[str] = field(default_factory=Counter)
     to_host: Counter[str] = field(default_factory=Counter)
@@ -104,27 +111,39 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     there = torch.device(asked).type == NAME if asked is not None else bool(ours)
     if packet in _COPIES and func.overloadpacket is _aten.copy_:
         there = isinstance(args[0], PretendedTensor)
-    reads = packet in (*_READS, *_WAITS) or (bool(ours) and not there)
+    reads = packet in (*_READS, *_WAITS) or (bool(ours) and not there) or _counts_a_mask(packet, args)
     wrapped = _outside(func, args, kwargs, result) if there else _detached(result, arguments, options)
-    doubles = there and any(
-        isinstance(leaf, PretendedTensor) and leaf.dtype in (torch.float64, torch.complex128) and leaf.ndim
-        for leaf in tree_leaves(wrapped)
-    )
+    made = [leaf for leaf in tree_leaves(wrapped) if isinstance(leaf, PretendedTensor)]
+    sizes = [leaf.numel() for leaf in made if leaf.dtype in (torch.float64, torch.complex128) and leaf.ndim]
     for listener in _LISTENERS:
-        listener.operations[name] += bool(ours) or there
-        listener.to_host[name] += reads
-        listener.doubles[name] += doubles
+        listener.operations[name] += 1
+        if reads:
+            listener.to_host[name] += 1
+        if sizes:
+            listener.doubles[name] = max(listener.doubles[name], *sizes)
     return wrapped
+
+
+def _counts_a_mask(packet: Any, args: Any) -> bool:
+    # x[mask] has the size that the mask says, and so has the v of x[mask] = v, unless it is a number.
+    masked = packet in (_aten.index, _aten.index_put_) and any(i is not None and i.dtype == torch.bool for i in args[1])
+    return masked and (packet is _aten.index or args[2].numel() > 1)
 
 
 def _refuse_strangers(name: str, operands: list[Tensor], ours: bool) -> None:
     # As on CUDA, a number in a CPU tensor may stand beside an array.
     for operand in operands:
         if ours and not isinstance(operand, PretendedTensor) and operand.ndim:
-            shape = tuple(operand.shape)
-            raise RuntimeError(
-                f"{name}: expected all tensors to be on the same device, but found {NAME}:0 and {operand.device} {shape}"
-            )
+            found = f"found {NAME}:0 and {operand.device} with shape {tuple(operand.shape)}"
+            error = RuntimeError(f"{name}: expected all tensors to be on the same device, but {found}")
+            if torch._C._current_graph_task_id() == _NO_BACKWARD_PASS:
+                raise error
+            # In the midst of a backward pass an error of Python ends the process: it is raised at the end of the pass.
+            torch.autograd.Variable._execution_engine.queue_callback(partial(_throw, error))
+
+
+def _throw(error: Exception) -> None:
+    raise error
 
 
 def _outside(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Any:
@@ -149,13 +168,14 @@ def _fallback(func: Any, *args: Any, **kwargs: Any) -> Any:
 def start() -> str | None:
     """Make the device known to this process and return its name; None where this PyTorch cannot pretend.
 
-    Call it before the first backward pass, which starts the threads of the devices, and only where there is no GPU:
-    PyTorch allows one accelerator beside the CPU.
+    Only where there is no GPU: PyTorch allows one accelerator beside the CPU.
     """
     if _SETUP is None:
         return None
     if not _LIBRARIES:
         _SETUP(rename=NAME)
+        # Backward passes stay in the thread of the caller, as they do on the CPU.
+        torch.autograd.set_multithreading_enabled(False)
         every, some = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
         every.fallback(_fallback, "PrivateUse1")
         for func in _DIRECT:
