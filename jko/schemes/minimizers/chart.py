@@ -29,15 +29,19 @@ class Chart:
     basis: Tensor
     scale: Tensor
     masses: Tensor
+    # Whether the moving particles have mass; tracers move after them, on their own.
+    massive: bool
 
     @staticmethod
     def at(problem: StepProblem, start: Trial, moving: Tensor) -> Chart:
         """Return the chart of the particles marked in `moving`, shape (n,), around the displacement of `start`."""
+        # Their numbers: at every use of a mask the host waits for a GPU to count it.
+        moving = moving.nonzero()[:, 0]
         weights = problem.measure.weights.to(torch.float64)[moving]
-        masses = torch.where(weights > 0, weights, 1.0 / moving.sum())
+        masses = torch.where(weights > 0, weights, 1.0 / len(moving))
         scale = (problem.tau / (masses * problem.mobility.to(torch.float64)[:, moving])).sqrt()
         basis = problem.manifold.tangent_basis(problem.measure.points[moving].to(torch.float64))
-        return Chart(problem, start.xi.clone(), moving, basis, scale, masses)
+        return Chart(problem, start.xi.clone(), moving, basis, scale, masses, bool((weights > 0).all()))
 
     @property
     def size(self) -> int:
@@ -72,11 +76,6 @@ class Chart:
         columns = (self.basis.mT @ part[..., None])[..., 0] * factor[..., None]
         flat: Vector = columns.flatten().cpu().numpy()
         return flat
-
-    @property
-    def massive(self) -> bool:
-        """Whether the moving particles have mass; tracers move after them, on their own."""
-        return bool((self.problem.measure.weights[self.moving] > 0).all())
 
     def residual(self, trial: Trial) -> float:
         """Return the residual that the moving particles can lower."""
