@@ -102,7 +102,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if packet not in _COPIES:
         _refuse_strangers(name, operands, bool(ours))
     if packet in (_aten._copy_from, _aten._copy_from_and_resize):
-        func, args, kwargs = _aten.copy_.default, (args[1], args[0], *args[2:]), kwargs
+        func, args = _aten.copy_.default, (args[1], args[0], *args[2:])
     asked = kwargs.get("device")
     arguments, options = tree_map_only(PretendedTensor, lambda outer: outer.inner, (args, kwargs))
     if asked is not None:
@@ -148,11 +148,11 @@ def _throw(error: Exception) -> None:
 
 def _outside(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Any:
     """Return the result on the device; what was written in place is the argument itself."""
-    outer = {id(leaf.inner): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, PretendedTensor)}
-    grown = [leaf.shape for leaf in outer.values() if leaf.shape != leaf.inner.shape]
+    known = {id(leaf.inner): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, PretendedTensor)}
+    grown = [leaf.shape for leaf in known.values() if leaf.shape != leaf.inner.shape]
     if grown:
         raise NotImplementedError(f"{func} changes the shape {tuple(grown[0])} of an array of the device in place")
-    return tree_map_only(Tensor, lambda inner: outer[id(inner)] if id(inner) in outer else PretendedTensor(inner), result)
+    return tree_map_only(Tensor, lambda a: known[id(a)] if id(a) in known else PretendedTensor(a), result)
 
 
 def _detached(result: Any, arguments: Any, options: Any) -> Any:
