@@ -109,6 +109,7 @@ def check_simplex(weights: Tensor, name: str, *, tolerance: float | None = None)
 
 def check_number(value: Any, name: str) -> float:
     """Return `value` as a float; text and truth values are no numbers, though Python would convert them."""
+    check_no_gradient(value, name)
     try:
         if isinstance(value, str | bytes | bytearray | bool | np.bool_):
             raise TypeError

@@ -12,17 +12,41 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.devices import pretended
+
 # A test that fails for one person fails for all; whoever looks for new examples asks for them.
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-_NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+# A GPU where there is one, else the pretended device.
+_ACCELERATOR = "cuda" if torch.cuda.is_available() else pretended.start()
+_NO_ACCELERATOR = "no GPU, and this PyTorch cannot pretend to have one"
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, _NO_CUDA])])
+@pytest.fixture(params=["cpu", pytest.param("accelerator", marks=pytest.mark.accelerator)])
 def device(request: pytest.FixtureRequest) -> torch.device:
-    return torch.device(request.param)
+    """The CPU, then the accelerator; `accelerator` is the second alone, for a test that is about devices."""
+    return torch.device("cpu") if request.param == "cpu" else request.getfixturevalue("accelerator")
+
+
+@pytest.fixture
+def accelerator() -> torch.device:
+    if _ACCELERATOR is None:
+        pytest.skip(_NO_ACCELERATOR)
+    return torch.device(_ACCELERATOR)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "accelerator" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.accelerator)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, ())]
+    rows = sum("accelerator" in report.keywords for report in reports)
+    name = {None: "none", "cuda": "GPU", pretended.NAME: "a pretended device on the CPU"}[_ACCELERATOR]
+    terminalreporter.write_line(f"accelerator: {name}, {rows} rows ran there")
 
 
 @pytest.fixture(params=[torch.float64, torch.float32], ids=["float64", "float32"])

@@ -22,17 +22,23 @@ def test_against_a_loop(
     tail: tuple[int, ...],
     weights: list[float] | None,
     dtype: torch.dtype,
-    device: torch.device,
 ) -> None:
     values = torch.from_numpy(np.random.default_rng(0).standard_normal((*batch, 4, *tail))).to(dtype)
     w = None if weights is None else torch.tensor(weights, dtype=F64)
-    actual = head_average(values.to(device), w, axis=axis)
+    actual = head_average(values, w, axis=axis)
     parts = values.double().unbind(axis)
     factors = [0.25] * 4 if weights is None else weights
     expected = sum(c * part for c, part in zip(factors, parts, strict=True))
     assert_close(actual, expected, 1e-15 if dtype == F64 else 1e-6)  # type: ignore[arg-type]
     assert actual.dtype == dtype
-    assert actual.device.type == device.type
+
+
+def test_the_average_stays_on_its_device(accelerator: torch.device) -> None:
+    values, w = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.tensor([0.25, 0.75], dtype=F64)
+    for weights in (None, w, w.to(accelerator)):
+        actual = head_average(values.to(accelerator), weights, axis=-2)
+        assert actual.device.type == accelerator.type
+        assert_close(actual, head_average(values, None if weights is None else w, axis=-2), 1e-7)
 
 
 def test_the_axis_is_that_of_mobilities_unless_said_otherwise() -> None:

@@ -29,17 +29,20 @@ class Chart:
     basis: Tensor
     scale: Tensor
     masses: Tensor
+    # Whether the moving particles have mass; tracers move after them, on their own.
+    massive: bool
 
     @staticmethod
     def at(objective: StepObjective, start: Trial, moving: Tensor) -> Chart:
         """Return the chart of the particles marked in `moving`, shape (n,), around the displacement of `start`."""
-        movement = objective.movement
+        # Their numbers: at every use of a mask the host waits for a GPU to count it.
+        moving, movement = moving.nonzero()[:, 0], objective.movement
         weights = movement.weights.to(torch.float64)[moving]
-        masses = torch.where(weights > 0, weights, 1.0 / moving.sum())
+        masses = torch.where(weights > 0, weights, 1.0 / len(moving))
         # z = (w b / tau)^(1/2) xi makes sum_i w_i b_i |xi_i|^2 / (2 tau) = |z|^2 / 2.
         scale = (objective.tau / (masses * movement.mobility.to(torch.float64)[:, moving])).sqrt()
         basis = objective.manifold.tangent_basis(movement.base[..., moving, :].to(torch.float64))
-        return Chart(objective, start.xi.clone(), moving, basis, scale, masses)
+        return Chart(objective, start.xi.clone(), moving, basis, scale, masses, bool((weights > 0).all()))
 
     @property
     def size(self) -> int:
@@ -74,11 +77,6 @@ class Chart:
         columns = (self.basis.mT @ part[..., None])[..., 0] * factor[..., None]
         flat: Vector = columns.flatten().cpu().numpy()
         return flat
-
-    @property
-    def massive(self) -> bool:
-        """Whether the moving particles have mass; tracers move after them, on their own."""
-        return bool((self.objective.movement.weights[self.moving] > 0).all())
 
     def residual(self, trial: Trial) -> float:
         """Return the residual that the moving particles can lower."""
