@@ -29,12 +29,10 @@ from jko.runs import (
     RunWriter,
     Save,
     compare_config,
-    compare_files,
     compare_setups,
     describe,
-    digests,
-    drop_damaged,
     locked,
+    mend,
     new_name,
     restore,
 )
@@ -169,12 +167,9 @@ def resume(
     with locked(path):
         run_file = place.read()
         end = _compared(run_file, flow, scheme, t1, config)
-        if (
-            run_file["status"] == Status.SUCCESS.value
-            and end == run_file["t1"]
-            and (done := _finished(place, run_file))
-        ):
-            return done
+        at_end = run_file["status"] == Status.SUCCESS.value and end == run_file["t1"]
+        if at_end and (solution := _finished(place, run_file)) is not None:
+            return solution
         times = _grid(run_file["t0"], end, flow, scheme)
         restored = restore(place, run_file["run"], flow, lambda k, t: k < len(times) and times[k] == t)
         _check_flow(flow, restored)
@@ -194,24 +189,15 @@ def resume(
 
 def _finished(folder: RunFolder, run: dict[str, Any]) -> Solution | None:
     """The run that reached its end, what is not its steps mended; None where steps are to be computed again."""
-    path = folder.path
     try:
-        solution = load(path)
+        solution = load(folder.path)
     except RunDamaged as error:
         _runs_log.warning("%s", error)
         return None
     if solution.status is not Status.SUCCESS:
         return None
     # It may have been killed when it was done but for this.
-    folder.drop_after(solution.steps)
-    written = run.get("written", {})
-    listed = {"summary.json": written.get("summary.json", "")} if "written" in run else {}
-    if not (path / "summary.json").exists() or compare_files(path, listed):
-        write_json(path / "summary.json", solution.summary())
-        written = {**written, **digests(path, ["summary.json"])}
-    whole = drop_damaged(folder, run["run"])
-    if "written" in run and (written, whole) != (run["written"], run["checkpoints"]):
-        folder.write({**run, "written": written, "checkpoints": whole})
+    mend(folder, run, solution.summary())
     return solution
 
 

@@ -26,7 +26,7 @@ def info(
         raise RunFolderError(f"{folder / 'run.json'} was not written by jko")
     chunked = run["kind"] == "solution" and run.get("format") == CHUNKED
     told = _run(folder, RunFolder(folder).read()) if chunked else _other(folder, run)
-    if troubles := inspect(folder) + [told["trouble"]] * ("trouble" in told):
+    if troubles := inspect(folder) + [told[key] for key in told if key == "trouble"]:
         told["damaged"] = list(dict.fromkeys(troubles))
         told["mend"] = _mending(folder, run)
     told["size"] = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -174,7 +174,10 @@ def _claimed(path: Path, config: SweepConfig, runs: list[SweepRun], source: str)
             raise InvalidInput(f"{where}: {error}") from None
         if _begun(folder):
             told = RunFolder(folder).read()
-            compare_with(told["config"], problem.anchored(resolved).model_dump(exclude_none=True))
+            try:
+                compare_with(told["config"], problem.anchored(resolved).model_dump(exclude_none=True))
+            except ResumeMismatch as error:
+                raise ResumeMismatch(f"{folder / 'run.json'}: {error}") from None
             if told["t1"] > run.config.solve.t1 * (1 + 1e-9):
                 raise ResumeMismatch(
                     f"{folder} holds a run to t1 = {told['t1']!r}, and t1 is {run.config.solve.t1!r} now; a run can be "

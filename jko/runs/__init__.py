@@ -2,12 +2,12 @@
 
 from jko.runs.description import compare_config, compare_setups, describe
 from jko.runs.folder import CHUNKED, UNFINISHED, RunFolder
-from jko.runs.inspection import inspect
+from jko.runs.inspection import inspect, mend
 from jko.runs.inventory import compare_files, digests, identify, locked, new_name, read_inventory, record
 from jko.runs.options import Checkpoint, Save
 from jko.runs.orphans import end_with_parent
 from jko.runs.packing import pack, unpack
-from jko.runs.reader import Restored, RunData, drop_damaged, read_run, restore
+from jko.runs.reader import Restored, RunData, read_run, restore
 from jko.runs.run import Run
 from jko.runs.writer import Row, RunWriter
 
@@ -27,11 +27,11 @@ __all__ = [
     "compare_setups",
     "describe",
     "digests",
-    "drop_damaged",
     "end_with_parent",
     "identify",
     "inspect",
     "locked",
+    "mend",
     "new_name",
     "pack",
     "read_inventory",

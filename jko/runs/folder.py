@@ -190,7 +190,7 @@ def _content(folder: Path) -> list[Path]:
 def _read(chunk: Chunk, run: str) -> Chunk:
     tensors, about = read_described(chunk.path)
     if about.get("run") != run:
-        raise RunFolderError(f"{chunk.path} belongs to another run")
+        raise RunFolderError(f"{chunk.path} belongs to another run than run.json")
     if (about.get("kind"), about.get("first"), about.get("last")) != ("chunk", chunk.first, chunk.last):
         raise RunFolderError(f"{chunk.path} holds other steps than its name says")
     return replace(chunk, tensors=tensors, about=about)

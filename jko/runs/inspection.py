@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from jko.errors import RunFolderError
 from jko.runs.folder import CHUNKED, RunFolder
-from jko.runs.inventory import compare_files, identify, list_older, locked, read_inventory
-from jko.runs.reader import read_checkpoint, read_run
+from jko.runs.inventory import compare_files, digests, identify, list_older, locked, read_inventory
+from jko.runs.reader import drop_damaged, read_checkpoint, read_run
+from jko.storage import write_json
 
-__all__ = ["inspect"]
+__all__ = ["inspect", "mend"]
 
 
 def inspect(folder: Path) -> list[str]:
@@ -40,6 +42,19 @@ def inspect(folder: Path) -> list[str]:
         except RunFolderError as error:
             troubles.append(str(error))
     return list(dict.fromkeys(troubles))
+
+
+def mend(folder: RunFolder, run: dict[str, Any], summary: dict[str, Any]) -> None:
+    """Put in order what is not the steps of a run that is at its end: leftovers, summary and checkpoints."""
+    path, written = folder.path, run.get("written", {})
+    folder.drop_after(summary["steps"])
+    listed = {"summary.json": written.get("summary.json", "")} if "written" in run else {}
+    if not (path / "summary.json").exists() or compare_files(path, listed):
+        write_json(path / "summary.json", summary)
+        written = {**written, **digests(path, ["summary.json"])}
+    whole = drop_damaged(folder, run["run"])
+    if "written" in run and (written, whole) != (run["written"], run["checkpoints"]):
+        folder.write({**run, "written": written, "checkpoints": whole})
 
 
 def _steps(folder: Path) -> list[str]:

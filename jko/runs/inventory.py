@@ -72,7 +72,7 @@ def compare_files(folder: Path, written: Mapping[str, str]) -> list[str]:
         if not path.is_file():
             troubles.append(f"{path} is missing")
         elif file_digest(path) != digest:
-            troubles.append(f"{path} is damaged, or of another run or time: it is not the file that was written")
+            troubles.append(f"{path} is not the file that run.json tells of: damaged, or of another run or time")
     return troubles
 
 

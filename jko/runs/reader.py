@@ -146,7 +146,7 @@ def read_checkpoint(folder: RunFolder, run: str, step: int) -> tuple[dict[str, T
         raise RunDamaged(f"{path} is missing")
     tensors, about = read_described(path)
     if about.get("run") != run:
-        raise RunDamaged(f"{path} belongs to another run")
+        raise RunDamaged(f"{path} belongs to another run than run.json")
     if about.get("kind") != "checkpoint" or about.get("step") != step:
         raise RunDamaged(f"{path} holds another step than its name says")
     return tensors, about
@@ -179,10 +179,14 @@ def _lost(folder: RunFolder, run: dict[str, Any], step: int, reached: int) -> st
         later = [chunk.first for chunk in folder.chunks() if chunk.first > reached + 1]
         last = min(later, default=steps + 1) - 1
         damaged = any(chunk.first == reached + 1 for chunk in folder.chunks())
-        file = f"{folder.path / 'chunks'} has no {'whole ' * damaged}file of the steps {reached + 1} to {last}"
+        file = f"{folder.path / 'chunks'} has no {'whole ' * damaged}file of {_span(reached + 1, last)}"
     else:
         file = f"{folder.checkpoint(steps)} is missing or damaged"
-    return "" if step == steps else f"the steps {step + 1} to {steps} of {steps} are lost: {file}"
+    return "" if step == steps else f"{_span(step + 1, steps)} of {steps} lost: {file}"
+
+
+def _span(first: int, last: int) -> str:
+    return f"step {last}" if first == last else f"steps {first} to {last}"
 
 
 def _newest(
