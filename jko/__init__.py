@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jko.errors import JKOError as JKOError
     from jko.errors import MissingDependency as MissingDependency
     from jko.errors import ResumeMismatch as ResumeMismatch
+    from jko.errors import RunDamaged as RunDamaged
     from jko.errors import RunFolderError as RunFolderError
     from jko.errors import SolveFailed as SolveFailed
     from jko.flows import AttentionField as AttentionField
@@ -111,6 +112,7 @@ _HOME: dict[str, str] = {
     "RK4": "schemes",
     "ResumeMismatch": "errors",
     "RichProgress": "progress",
+    "RunDamaged": "errors",
     "RunFolderError": "errors",
     "Save": "driver",
     "Scaled": "energies",

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from jko.checks import check_integer
-from jko.errors import InvalidInput, ResumeMismatch, RunFolderError, SolveFailed
+from jko.errors import InvalidInput, ResumeMismatch, RunDamaged, RunFolderError, SolveFailed
 from jko.flows import AbstractFlow
 from jko.grid import time_grid
 from jko.measure import ParticleMeasure
@@ -32,6 +32,8 @@ from jko.runs import (
     compare_setups,
     describe,
     locked,
+    mend,
+    new_name,
     restore,
 )
 from jko.schemes import AbstractGridScheme, AbstractScheme
@@ -169,15 +171,9 @@ def resume(
     with locked(path):
         run_file = place.read()
         end = _compared(run_file, flow, scheme, t1, config)
-        if run_file["status"] == Status.SUCCESS.value and end == run_file["t1"]:
-            solution = load(path)
-            # Otherwise its last files are damaged: it goes on from the checkpoint before them.
-            if solution.status is Status.SUCCESS:
-                # It may have been killed when it was done but for this.
-                place.drop_after(solution.steps)
-                if not (path / "summary.json").exists():
-                    write_json(path / "summary.json", solution.summary())
-                return solution
+        at_end = run_file["status"] == Status.SUCCESS.value and end == run_file["t1"]
+        if at_end and (solution := _finished(place, run_file)) is not None:
+            return solution
         times = _grid(run_file["t0"], end, flow, scheme)
         restored = restore(place, run_file["run"], flow, lambda k, t: k < len(times) and times[k] == t)
         _check_flow(flow, restored)
@@ -187,12 +183,26 @@ def resume(
         run_file["resumed"] = [*run_file.get("resumed", []), restored.step]
         options = Checkpoint(path, **run_file["checkpoint"]) if options is None else options
         writer = RunWriter(place, options, run_file, restored.guess)
-        writer.resume(restored.step)
+        writer.resume(restored.step, restored.recorded)
         run = Run(flow, scheme, times, save, save.steps(times, scheme.tau), restored.guess, [], writer)
         run.begin(restored.step, restored.t, restored.state)
         status, failure = run.drive(stops, progress, max_steps)
         solution = _solution(run, status, failure, dict(run_file["config"]))
     return _handed_over(solution, throw)
+
+
+def _finished(folder: RunFolder, run: dict[str, Any]) -> Solution | None:
+    """The run that reached its end, what is not its steps mended; None where steps are to be computed again."""
+    try:
+        solution = load(folder.path)
+    except RunDamaged as error:
+        _runs_log.warning("%s", error)
+        return None
+    if solution.status is not Status.SUCCESS:
+        return None
+    # It may have been killed when it was done but for this.
+    mend(folder, run, solution.summary())
+    return solution
 
 
 def _check(
@@ -275,7 +285,7 @@ def _described(
     return {
         "format": CHUNKED,
         "kind": "solution",
-        "run": RunWriter.new_name(),
+        "run": new_name(),
         "title": f"{scheme.title}, {flow.title}",
         "status": "running",
         "failure": None,
@@ -363,6 +373,7 @@ def _solution(run: Run, status: Status, failure: Failure | None, config: dict[st
     if run.writer is not None:
         solution = load(run.writer.folder.path)
         write_json(run.writer.folder.path / "summary.json", solution.summary())
+        run.writer.record("summary.json")
         return solution
     rows, last = run.rows, run.rows[-1]
     kept = [(row.t, row.kept) for row in rows[:-1] if row.kept is not None] + [(last.t, last.measure)]

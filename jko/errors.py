@@ -8,7 +8,15 @@ if TYPE_CHECKING:
     from jko.solution import Solution
     from jko.status import Status
 
-__all__ = ["InvalidInput", "JKOError", "MissingDependency", "ResumeMismatch", "RunFolderError", "SolveFailed"]
+__all__ = [
+    "InvalidInput",
+    "JKOError",
+    "MissingDependency",
+    "ResumeMismatch",
+    "RunDamaged",
+    "RunFolderError",
+    "SolveFailed",
+]
 
 
 class JKOError(Exception):
@@ -43,6 +51,10 @@ class MissingDependency(JKOError, ImportError):
 
 class RunFolderError(JKOError, OSError):
     """A run folder could not be written or read."""
+
+
+class RunDamaged(RunFolderError):
+    """Files that were written are missing, damaged, or of another run: the message names them."""
 
 
 class ResumeMismatch(RunFolderError):

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor
 
-from jko.errors import MissingDependency, RunFolderError
+from jko.errors import MissingDependency, RunDamaged, RunFolderError
 from jko.measure import ParticleMeasure
 from jko.records import Records
-from jko.runs import CHUNKED, RunData, read_run
+from jko.runs import CHUNKED, RunData, compare_files, digests, new_name, read_inventory, read_run
 from jko.status import Failure, Status
-from jko.storage import json_bytes, read_json, read_tensors, write_json, write_tensors
+from jko.storage import json_bytes, read_tensors, write_json, write_sealed, write_tensors
 from jko.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT_VERSION", "Solution", "load"]
 
 FORMAT_VERSION = 1
+_TABLES = ("records", "states", "trajectory")
 
 
 @final
@@ -159,6 +160,8 @@ class Solution:
     def save(self, folder: str | Path, *, summary: dict[str, Any] | None = None) -> Path:
         """Write the run into a folder: `run.json`, `summary.json` and safetensors files, each atomically.
 
+        `run.json` keeps the digest of every other file, so that `load` notices one that is damaged or of another run.
+
         Args:
             folder: made where it does not exist.
             summary: further plain data for `summary.json`.
@@ -177,11 +180,13 @@ class Solution:
         write_tensors(path / "measure.safetensors", {"points": last.points, "weights": last.weights})
         write_json(path / "summary.json", {**self.summary(), **(summary or {})})
         failure = self.failure
-        write_json(
+        write_sealed(
             path / "run.json",
             {
                 "format": FORMAT_VERSION,
                 "kind": "solution",
+                "run": new_name(),
+                "steps": self.steps,
                 "title": self.title,
                 "status": self.status.value,
                 "step_status": [status.value for status in self.records["status"]],
@@ -194,6 +199,7 @@ class Solution:
                     "detail": failure.detail,
                 },
                 "config": dict(self.config),
+                "written": digests(path, ("summary.json", *(f"{name}.safetensors" for name in (*_TABLES, "measure")))),
                 "versions": versions(),
             },
         )
@@ -220,13 +226,16 @@ def _versions() -> dict[str, str]:
 def load(folder: str | Path) -> Solution:
     """Read a run that `Solution.save`, a checkpoint or the command line wrote.
 
-    A run that was killed, or still goes on, is read up to its newest checkpoint and has the status INTERRUPTED.
+    A run that was killed, or still goes on, is read up to its newest checkpoint and has the status INTERRUPTED. One
+    whose files were lost or damaged afterwards is read up to the step before, and has the status DAMAGED: the failure
+    names the steps and the files, and `resume` computes them again.
 
     Raises:
-        RunFolderError: naming the file that is missing, truncated or from a newer format.
+        RunFolderError: for a folder that holds no run, or one of a newer format.
+        RunDamaged: naming the files that are missing, damaged or of another run, where nothing can be shown without.
     """
     path = Path(folder)
-    run = read_json(path / "run.json")
+    run = read_inventory(path)
     if isinstance(run, dict) and run.get("kind") in ("comparison", "sweep"):
         names = ", ".join(run.get("solutions") or ["none yet"])
         raise RunFolderError(f"{path} holds a {run['kind']} of several runs; load one of its solutions: {names}")
@@ -238,9 +247,11 @@ def load(folder: str | Path) -> Solution:
         raise RunFolderError(
             f"{path} has format {run.get('format')!r}; this version of jko reads formats {FORMAT_VERSION} and {CHUNKED}"
         )
-    records, states, tensors = (
-        read_tensors(path / f"{name}.safetensors") for name in ("records", "states", "trajectory")
-    )
+    needed = {f"{name}.safetensors" for name in _TABLES}
+    written = {name: digest for name, digest in run.get("written", {}).items() if name in needed}
+    if troubles := compare_files(path, written):
+        raise RunDamaged("; ".join(troubles))
+    records, states, tensors = (read_tensors(path / f"{name}.safetensors") for name in _TABLES)
     trajectory = _trajectory(path, tensors)
     _check_files(path, run, records, states)
     try:
@@ -265,12 +276,12 @@ def _of_run(path: Path, data: RunData) -> Solution:
         failure = run.get("failure")
         known = run["status"] in {status.value for status in Status}
         whole = known and run.get("steps") == data.step
-        status = Status(run["status"]) if whole else Status.INTERRUPTED
         if whole:
-            told = None if failure is None else _failure(failure)
+            status, told = Status(run["status"]), None if failure is None else _failure(failure)
         else:
-            detail = "; ".join(data.troubles) or ("" if known else f"run.json says {run['status']!r}")
-            told = Failure(status, data.step + 1, t, detail)
+            status = Status.DAMAGED if data.lost else Status.INTERRUPTED
+            lines = "; ".join((*filter(None, [data.lost]), *data.troubles))
+            told = Failure(status, data.step + 1, t, lines or ("" if known else f"run.json says {run['status']!r}"))
         return Solution(
             times=data.times,
             trajectory=data.trajectory,

@@ -23,6 +23,7 @@ class Status(Enum):
     NON_FINITE = "non_finite"
     MAX_STEPS = "max_steps"
     INTERRUPTED = "interrupted"
+    DAMAGED = "damaged"
 
     @property
     def ok(self) -> bool:
@@ -56,6 +57,10 @@ _ADVICE: dict[Status, str] = {
     ),
     Status.MAX_STEPS: "The step limit was reached before the final time. Raise max_steps or tau.",
     Status.INTERRUPTED: "Interrupted; the solution is complete up to the last full step.",
+    Status.DAMAGED: (
+        "Files of the run are missing or damaged, so that it is shown only up to the step before; "
+        "`jko resume` (in Python jko.resume) computes the lost steps again."
+    ),
 }
 
 

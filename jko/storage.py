@@ -18,17 +18,19 @@ from safetensors.torch import load as load_bytes
 from safetensors.torch import save as save_bytes
 from torch import Tensor
 
-from jko.errors import InvalidInput, RunFolderError
+from jko.errors import InvalidInput, RunDamaged, RunFolderError
 
 __all__ = [
+    "file_digest",
     "json_bytes",
-    "read_about",
     "read_described",
     "read_json",
+    "read_sealed",
     "read_tensors",
     "write_bytes",
     "write_described",
     "write_json",
+    "write_sealed",
     "write_tensors",
 ]
 
@@ -90,6 +92,43 @@ def read_json(path: Path) -> Any:
         raise RunFolderError(f"{path} is not readable as JSON: {error}") from error
 
 
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    """Write strict JSON with a digest of itself, see `read_sealed`."""
+    plain = json.loads(json_bytes({key: value for key, value in content.items() if key != _DIGEST}, path.name))
+    write_json(path, {**plain, _DIGEST: _seal(plain)})
+
+
+def read_sealed(path: Path) -> Any:
+    """Read what `write_sealed` wrote, without its digest; JSON that never had one is read as it is.
+
+    Raises:
+        RunFolderError: naming the file when it is missing.
+        RunDamaged: when it is not JSON, or not what was written.
+    """
+    try:
+        content = read_json(path)
+    except RunFolderError as error:
+        raise (RunDamaged(str(error)) if path.exists() else error) from None
+    # The list of files came with the digest: where that alone is there, the name of the digest was changed.
+    if isinstance(content, dict) and (_DIGEST in content or "written" in content):
+        digest = content.pop(_DIGEST, None)
+        if digest != _seal(content):
+            raise RunDamaged(f"{path} is damaged: its content does not have the digest that was written with it")
+    return content
+
+
+def file_digest(path: Path) -> str:
+    """Return the BLAKE2b digest of a file's bytes, 32 hexadecimal digits.
+
+    Raises:
+        RunFolderError: when the file cannot be read.
+    """
+    try:
+        return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    except OSError as error:
+        raise RunFolderError(f"{path} could not be read: {error}") from error
+
+
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write named tensors in the safetensors format."""
     write_bytes(path, save_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
@@ -105,8 +144,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return dict(load_bytes(path.read_bytes()))
     except FileNotFoundError:
         raise RunFolderError(f"{path} does not exist; is this a run folder?") from None
-    except (OSError, SafetensorError, ValueError) as error:
-        raise RunFolderError(f"{path} is not a complete safetensors file: {error}") from error
+    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        raise RunDamaged(f"{path} is not a complete safetensors file: {error}") from error
 
 
 def write_described(path: Path, tensors: Mapping[str, Tensor], about: dict[str, Any]) -> None:
@@ -125,17 +164,8 @@ def read_described(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     about, digest = _header(path)
     tensors = read_tensors(path)
     if _digest(tensors, about) != digest:
-        raise RunFolderError(f"{path} is damaged: its content does not have the digest that was written with it")
+        raise RunDamaged(f"{path} is damaged: its content does not have the digest that was written with it")
     return tensors, json.loads(about)
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """Read the plain data of such a file alone; the tensors are looked at by their length only.
-
-    Raises:
-        RunFolderError: as `read_described`, except for content that was changed in place.
-    """
-    return dict(json.loads(_header(path)[0]))
 
 
 def _header(path: Path) -> tuple[str, str]:
@@ -155,7 +185,7 @@ def _header(path: Path) -> tuple[str, str]:
     except FileNotFoundError:
         raise RunFolderError(f"{path} does not exist; is this a run folder?") from None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-        raise RunFolderError(f"{path} is no complete file of a run of jko: {error}") from error
+        raise RunDamaged(f"{path} is no complete file of a run of jko: {error}") from error
     return str(about), str(digest)
 
 
@@ -165,6 +195,10 @@ def _digest(tensors: Mapping[str, Tensor], about: str) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _seal(content: dict[str, Any]) -> str:
+    return hashlib.blake2b(json_bytes(content, "content"), digest_size=16).hexdigest()
 
 
 def _sync_folder(path: Path) -> None:

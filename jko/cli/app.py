@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jko.cli.compare import compare
-from jko.cli.exits import EXIT_BAD_INPUT, INTERRUPTED, Interrupts
+from jko.cli.exits import EXIT_BAD_INPUT, EXIT_DAMAGED, INTERRUPTED, Interrupts
 from jko.cli.headless import headless
 from jko.cli.info import info
 from jko.cli.paper import paper
@@ -19,7 +19,7 @@ from jko.cli.resume import resume
 from jko.cli.run import run
 from jko.cli.sweep import sweep
 from jko.cli.verify import verify
-from jko.errors import JKOError
+from jko.errors import JKOError, RunDamaged
 
 __all__ = ["app", "main"]
 
@@ -35,6 +35,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Minimizing movements (JKO steps) of Wasserstein gradient flows, next to their explicit peers.",
     epilog="Exit status: 0 done, 1 a checked statement failed, 2 bad input, 3 numerical failure (run saved), "
+    "4 files of a run are missing or damaged, "
     "130 or 143 interrupted (what is complete is saved).",
 )
 
@@ -67,7 +68,7 @@ app.command()(paper)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 a statement failed, 2 bad input, 3 numerical failure, 130/143 signal.
+    """Run the command line and exit with the status that the help of `jko` lists.
 
     Args:
         arguments: without the name of the program; None means those of the process.
@@ -127,4 +128,4 @@ def _refuse(error: BaseException, prefix: str = "", given: str = "") -> int:
         text = f"{text} (given: {given})"
     if text:
         print(f"error: {' '.join(text.split())}", file=sys.stderr)
-    return EXIT_BAD_INPUT
+    return EXIT_DAMAGED if isinstance(error, RunDamaged) else EXIT_BAD_INPUT

@@ -170,7 +170,8 @@ def _save(folder: Folder, comparison: Comparison, config: CompareConfig) -> tupl
             "status": comparison.status.value,
             "solutions": solutions,
             "files": files,
-        }
+        },
+        ["summary.json", *files],
     )
     folder.clean(files, solutions)
     return read_json(folder.path / "summary.json"), files

@@ -11,7 +11,7 @@ from typing import Any, final
 import torch
 
 from jko.cli import problem, screen, tables
-from jko.cli.exits import EXIT_NUMERICAL, INTERRUPTED
+from jko.cli.exits import EXIT_DAMAGED, EXIT_NUMERICAL, INTERRUPTED
 from jko.cli.threads import threads_for
 from jko.config import RunConfig, to_toml
 from jko.driver import Checkpoint, Save, resume, solve
@@ -20,7 +20,7 @@ from jko.flows import GradientFlow
 from jko.manifolds import AbstractManifold, Euclidean, Sphere
 from jko.measure import ParticleMeasure
 from jko.progress import AbstractProgress
-from jko.runs import compare_config
+from jko.runs import compare_config, record
 from jko.schemes import JKO, AbstractScheme, Anderson, ExplicitEuler
 from jko.signals import uninterrupted
 from jko.solution import Solution
@@ -128,6 +128,7 @@ class PreparedRun:
         means = {f"{name}_mean": float(column.mean()) for name, column in columns.items()}
         with uninterrupted():
             write_json(folder / "summary.json", {**solution.summary(), **means})
+            record(folder, ["config.toml", "summary.json"])
         return solution
 
 
@@ -142,7 +143,7 @@ def compare_with(old: dict[str, Any], new: dict[str, Any]) -> None:
 
 
 def draw(solution: Solution, folder: Path, prefix: str = "") -> list[str]:
-    """Draw energy and clouds of a run, and return the names of the files."""
+    """Draw energy and clouds of a run into its folder, or another one, and return the names of the files."""
     from jko.plotting import math_title, run_figure, save_figure, snapshot_figure
 
     files = []
@@ -194,4 +195,6 @@ def exit_status(solution: Solution) -> int:
     """Return the exit status that a run's status asks for."""
     if solution.status is Status.INTERRUPTED:
         return INTERRUPTED
+    if solution.status is Status.DAMAGED:
+        return EXIT_DAMAGED
     return 0 if solution.status.ok else EXIT_NUMERICAL

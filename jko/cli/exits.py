@@ -11,11 +11,20 @@ from typing import Any, final
 
 from jko.signals import uninterrupted
 
-__all__ = ["EXIT_BAD_INPUT", "EXIT_NUMERICAL", "EXIT_STATEMENT", "INTERRUPTED", "Interrupts", "uninterrupted"]
+__all__ = [
+    "EXIT_BAD_INPUT",
+    "EXIT_DAMAGED",
+    "EXIT_NUMERICAL",
+    "EXIT_STATEMENT",
+    "INTERRUPTED",
+    "Interrupts",
+    "uninterrupted",
+]
 
 EXIT_STATEMENT = 1
 EXIT_BAD_INPUT = 2
 EXIT_NUMERICAL = 3
+EXIT_DAMAGED = 4
 INTERRUPTED = -1
 """What a command returns when it saved what was complete; the application knows which signal it was."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from jko.cli.exits import INTERRUPTED, uninterrupted
 from jko.config import to_toml
 from jko.errors import RunFolderError
-from jko.runs import CHUNKED, UNFINISHED, locked
+from jko.runs import CHUNKED, UNFINISHED, digests, identify, locked, new_name
 from jko.solution import FORMAT_VERSION, versions
-from jko.storage import read_json, write_bytes, write_json
+from jko.storage import read_json, write_bytes, write_sealed
 
 __all__ = ["Folder"]
 
@@ -116,12 +116,22 @@ class Folder:
             with uninterrupted():
                 self.write_run({"status": status, **self.listed()})
 
-    def write_run(self, content: dict[str, Any]) -> None:
-        """Write run.json: format, kind, versions, and what the command adds."""
-        write_json(
-            self.path / "run.json",
-            {"format": FORMAT_VERSION, "kind": self.kind, **content, "versions": versions()},
-        )
+    def write_run(self, content: dict[str, Any], written: Iterable[str] = ()) -> None:
+        """Write run.json: format, kind, versions, and what the command adds.
+
+        Args:
+            content: what the command adds; its `solutions` that have begun are members as soon as anything is written.
+            written: names of the files that were written, the configuration aside.
+        """
+        names = {*written, "config.toml"} if written else set()
+        begun = [name for name in content.get("solutions", []) if names and (self.path / name / "run.json").exists()]
+        inventory = {
+            "run": new_name(),
+            "written": digests(self.path, names),
+            "members": {name: identify(self.path / name) for name in begun},
+        }
+        about = {"format": FORMAT_VERSION, "kind": self.kind, **content, **inventory, "versions": versions()}
+        write_sealed(self.path / "run.json", about)
 
     def clean(self, files: list[str], solutions: list[str]) -> None:
         """Remove what an earlier run wrote and this one did not: a mixture of two runs would mislead."""

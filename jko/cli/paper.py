@@ -240,10 +240,10 @@ def _paper(plan: _Plan, out: Path, as_json: bool, verbose: bool, quiet: bool) ->
 def _earlier_files(out: Path, plan: _Plan) -> dict[str, list[str]]:
     """Figures of the same setting and phases that the folder holds, and their regimes: another figure leaves them."""
     from jko.errors import RunFolderError
-    from jko.storage import read_json
+    from jko.runs import compare_files, read_inventory
 
     try:
-        run = read_json(out / "run.json")
+        run = read_inventory(out)
     except RunFolderError:
         return {}
     if not isinstance(run, dict) or run.get("kind") != "paper" or run.get("setting") != plan.setting.as_data():
@@ -251,8 +251,16 @@ def _earlier_files(out: Path, plan: _Plan) -> dict[str, list[str]]:
     shown, now = run.get("regimes"), set(plan.regime_names)
     if not isinstance(shown, dict):
         return {}
+    written = {name: digest for name, digest in run.get("written", {}).items() if name in shown}
+    lost = {name: line for name in written for line in compare_files(out, {name: written[name]})}
+    for line in lost.values():
+        print(f"{line}; ask for that figure again", file=sys.stderr)
     # The comparison shows more regimes than the figures.
-    return {name: regimes for name, regimes in shown.items() if now <= set(regimes) or now >= set(regimes)}
+    return {
+        name: regimes
+        for name, regimes in shown.items()
+        if name not in lost and (now <= set(regimes) or now >= set(regimes))
+    }
 
 
 def _interrupted(folder: Folder, plan: _Plan, earlier: dict[str, list[str]]) -> int:
@@ -264,6 +272,8 @@ def _interrupted(folder: Folder, plan: _Plan, earlier: dict[str, list[str]]) -> 
 
 
 def _write_run(folder: Folder, plan: _Plan, status: str, files: dict[str, list[str]], **more: Any) -> None:
+    summary = ["summary.json"] if "execution" in more else []
+    jobs = [f"jobs/{path.name}" for path in (folder.path / "jobs").glob("[!.]*")]
     folder.write_run(
         {
             "title": f"experiments of the paper, sign = {plan.setting.sign:+d}",
@@ -273,7 +283,8 @@ def _write_run(folder: Folder, plan: _Plan, status: str, files: dict[str, list[s
             "files": sorted(files),
             "regimes": files,
             **more,
-        }
+        },
+        [*summary, *jobs, *(name for name in files if (folder.path / name).exists())],
     )
 
 

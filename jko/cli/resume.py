@@ -40,6 +40,7 @@ def resume(
     from jko.checks import check_integer
     from jko.cli import screen
     from jko.cli.execution import PreparedRun, draw, exit_status, report
+    from jko.runs import record
 
     if max_steps is not None:
         check_integer(max_steps, "max_steps", least=0)
@@ -48,6 +49,7 @@ def resume(
         solution = prepared.resume(folder, screen.make_progress(quiet), max_steps)
         with uninterrupted():
             files = draw(solution, folder)
+            record(folder, files)
     report(solution, folder, files, as_json, quiet)
     return exit_status(solution)
 

@@ -44,6 +44,7 @@ def _run(config: RunConfig, out: Path, overwrite: bool, as_json: bool, verbose: 
     from jko.cli import screen
     from jko.cli.execution import PreparedRun, draw, exit_status, report
     from jko.cli.folder import Folder
+    from jko.runs import record
 
     prepared = PreparedRun.of(config)
     folder = Folder.claim(out, "solution", prepared.config, overwrite=overwrite)
@@ -51,5 +52,6 @@ def _run(config: RunConfig, out: Path, overwrite: bool, as_json: bool, verbose: 
         solution = prepared.begin(folder.path, screen.make_progress(quiet))
         with uninterrupted():
             files = draw(solution, folder.path)
+            record(folder.path, files)
     report(solution, folder.path, files, as_json, quiet)
     return exit_status(solution)

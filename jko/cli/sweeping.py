@@ -24,7 +24,7 @@ from jko.cli.execution import PreparedRun, compare_with
 from jko.cli.folder import Folder
 from jko.config import RunConfig, SweepConfig, check_config, read_toml
 from jko.errors import InvalidInput, JKOError, ResumeMismatch, RunFolderError
-from jko.runs import CHUNKED, UNFINISHED, RunFolder, end_with_parent, read_run
+from jko.runs import CHUNKED, UNFINISHED, RunFolder, end_with_parent, inspect, read_inventory, read_run
 from jko.signals import uninterrupted
 from jko.status import Status
 from jko.storage import read_json, write_bytes, write_json
@@ -174,7 +174,10 @@ def _claimed(path: Path, config: SweepConfig, runs: list[SweepRun], source: str)
             raise InvalidInput(f"{where}: {error}") from None
         if _begun(folder):
             told = RunFolder(folder).read()
-            compare_with(told["config"], problem.anchored(resolved).model_dump(exclude_none=True))
+            try:
+                compare_with(told["config"], problem.anchored(resolved).model_dump(exclude_none=True))
+            except ResumeMismatch as error:
+                raise ResumeMismatch(f"{folder / 'run.json'}: {error}") from None
             if told["t1"] > run.config.solve.t1 * (1 + 1e-9):
                 raise ResumeMismatch(
                     f"{folder} holds a run to t1 = {told['t1']!r}, and t1 is {run.config.solve.t1!r} now; a run can be "
@@ -187,9 +190,9 @@ def _claimed(path: Path, config: SweepConfig, runs: list[SweepRun], source: str)
 
 def _begun(folder: Path) -> bool:
     """Whether a folder holds a run that was written while it went on."""
-    if not (folder / "run.json").exists():
+    if not RunFolder(folder).holds_a_run():
         return False
-    run = read_json(folder / "run.json")
+    run = read_inventory(folder)
     return isinstance(run, dict) and run.get("format") == CHUNKED
 
 
@@ -203,7 +206,7 @@ def _readable(folder: Path) -> bool:
 
 
 def _ended(folder: Path, run: SweepRun) -> bool:
-    if not _begun(folder) or not isinstance(_read_summary(folder), dict):
+    if not _begun(folder) or not isinstance(_read_summary(folder), dict) or inspect(folder):
         return False
     told, wanted = RunFolder(folder).read(), run.config.solve
     if told["status"] == Status.MAX_STEPS.value:
@@ -239,7 +242,8 @@ def _tabulated(place: Folder, runs: list[SweepRun], refused: dict[str, str], int
             "title": _title(runs),
             "status": "interrupted" if interrupted else "failed" if bad else "success",
             "solutions": [f"runs/{run.name}" for run in runs],
-        }
+        },
+        ["results.csv", "results.json"],
     )
     return table
 

@@ -111,6 +111,7 @@ class _Saved:
         with uninterrupted():
             write_json(self.folder.path / "verify.json", report.as_data())
             self._draw(report.findings[-1])
+            self._tell("running", [*self.files, *self.folder.listed()["files"]])
 
     def _draw(self, finding: Finding) -> None:
         from jko.plotting.verification import finding_png
@@ -124,10 +125,12 @@ class _Saved:
         from jko.storage import write_json
 
         write_json(self.folder.path / "verify.json", report.as_data())
-        self.folder.write_run(
-            {"title": "verification", "status": report.status.value, "solutions": [], "files": self.files}
-        )
+        self._tell(report.status.value, self.files)
         self.folder.clean(self.files, [])
+
+    def _tell(self, status: str, files: list[str]) -> None:
+        about = {"title": "verification", "status": status, "solutions": [], "files": sorted(set(files))}
+        self.folder.write_run(about, ["verify.json", *self.files])
 
 
 @final

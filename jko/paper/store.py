@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jko.errors import RunFolderError
+from jko.errors import RunDamaged, RunFolderError
 from jko.paper.job import Job, JobResult
+from jko.runs import compare_files, digests
 from jko.solution import versions
 from jko.status import Status
-from jko.storage import read_json, read_tensors, write_json, write_tensors
+from jko.storage import read_sealed, read_tensors, write_sealed, write_tensors
 
 __all__ = ["is_finished", "load_job", "save_job"]
 
@@ -22,14 +23,16 @@ def save_job(folder: Path, job: Job, result: JobResult) -> None:
     """
     tensors = {f"state.{name}": column for name, column in result.states.items()}
     tensors |= {f"step.{name}": column for name, column in result.steps.items()}
-    write_tensors(folder / f"{job.name}.safetensors", {**tensors, "times": result.times, "clouds": result.clouds})
-    write_json(
+    path = folder / f"{job.name}.safetensors"
+    write_tensors(path, {**tensors, "times": result.times, "clouds": result.clouds})
+    write_sealed(
         folder / f"{job.name}.json",
         {
             "kind": "job",
             "identity": job.identity,
             "status": result.status.value,
             "seconds": result.seconds,
+            "written": digests(folder, [path.name]),
             "versions": versions(),
         },
     )
@@ -51,9 +54,11 @@ def load_job(folder: Path, job: Job) -> JobResult:
         RunFolderError: naming the file that is missing, truncated, or of another job.
     """
     path = folder / f"{job.name}.json"
-    entry = read_json(path)
+    entry = read_sealed(path)
     if not isinstance(entry, dict) or entry.get("identity") != job.identity:
         raise RunFolderError(f"{path} does not describe the job {job.name}; remove it and run again")
+    if troubles := compare_files(folder, entry.get("written", {})):
+        raise RunDamaged("; ".join(troubles))
     tensors = read_tensors(path.with_suffix(".safetensors"))
     try:
         return JobResult(

@@ -1,7 +1,9 @@
 """Run folders: what is saved while a run goes on, and what a run that was cut short continues from."""
 
 from jko.runs.description import compare_config, compare_setups, describe
-from jko.runs.folder import CHUNKED, UNFINISHED, RunFolder, locked
+from jko.runs.folder import CHUNKED, UNFINISHED, RunFolder
+from jko.runs.inspection import inspect, mend
+from jko.runs.inventory import compare_files, digests, identify, locked, new_name, read_inventory, record
 from jko.runs.options import Checkpoint, Save
 from jko.runs.orphans import end_with_parent
 from jko.runs.packing import pack, unpack
@@ -21,12 +23,20 @@ __all__ = [
     "RunWriter",
     "Save",
     "compare_config",
+    "compare_files",
     "compare_setups",
     "describe",
+    "digests",
     "end_with_parent",
+    "identify",
+    "inspect",
     "locked",
+    "mend",
+    "new_name",
     "pack",
+    "read_inventory",
     "read_run",
+    "record",
     "restore",
     "unpack",
 ]

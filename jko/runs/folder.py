@@ -6,18 +6,18 @@ before the checkpoint at its end, so that what a checkpoint continues is always 
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
-from jko.errors import RunFolderError
-from jko.storage import read_about, read_json, write_json
+from torch import Tensor
 
-__all__ = ["CHUNKED", "UNFINISHED", "Chunk", "RunFolder", "locked", "remove"]
+from jko.errors import RunFolderError
+from jko.runs.inventory import read_inventory
+from jko.storage import read_described, write_sealed
+
+__all__ = ["CHUNKED", "UNFINISHED", "Chunk", "RunFolder", "remove"]
 
 CHUNKED = 2
 """The format of a run that was written while it went on."""
@@ -41,6 +41,8 @@ _MORE_ENTRIES: dict[str, Any] = {
     "setup": dict,
     "checkpoint": dict,
     "resumed": list,
+    "checkpoints": list,
+    "written": dict,
     "versions": dict,
 }
 _SINGLE_FILES = ("records", "states", "trajectory", "measure")
@@ -49,11 +51,13 @@ _SINGLE_FILES = ("records", "states", "trajectory", "measure")
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """A file with the rows of the steps from `first` to `last`."""
+    """A file with the rows of the steps from `first` to `last`; what is in it, once it was read."""
 
     path: Path
     first: int
     last: int
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
 
 
 @final
@@ -85,7 +89,7 @@ class RunFolder:
         return [int(match[1]) for match in found if match]
 
     def chain(self, run: str) -> tuple[list[Chunk], list[str]]:
-        """Return the chunks of a run from the initial state on, without a gap, and what is wrong with others."""
+        """Read the chunks of a run from the initial state on, without a gap, and say what is wrong with others."""
         chain: list[Chunk] = []
         troubles: list[str] = []
         by_start: dict[int, list[Chunk]] = {}
@@ -94,11 +98,11 @@ class RunFolder:
         while candidates := by_start.pop(chain[-1].last + 1 if chain else 0, None):
             # Two with one start: the longer one was written when the shorter one had lost its checkpoint.
             for chunk in reversed(candidates):
-                if trouble := _trouble(chunk, run):
-                    troubles.append(trouble)
-                else:
-                    chain.append(chunk)
+                try:
+                    chain.append(_read(chunk, run))
                     break
+                except RunFolderError as error:
+                    troubles.append(str(error))
             else:
                 break
         return chain, troubles
@@ -109,7 +113,7 @@ class RunFolder:
         Raises:
             RunFolderError: when it is missing or does not describe a run that can be continued.
         """
-        run = read_json(self.path / "run.json")
+        run = read_inventory(self.path)
         if isinstance(run, dict) and run.get("kind") in ("comparison", "sweep", "paper"):
             raise RunFolderError(f"{self.path} holds a {run['kind']}, not a single run; the same command continues it")
         if not isinstance(run, dict) or run.get("kind") != "solution":
@@ -129,11 +133,11 @@ class RunFolder:
 
     def write(self, run: dict[str, Any]) -> None:
         """Write run.json."""
-        write_json(self.path / "run.json", run)
+        write_sealed(self.path / "run.json", run)
 
     def holds_a_run(self) -> bool:
-        """Whether there is a run.json: it comes after the initial state."""
-        return (self.path / "run.json").exists()
+        """Whether there is a run.json, which comes after the initial state, or what is left of a run that had one."""
+        return (self.path / "run.json").exists() or any(step > 0 for step in self.checkpoints())
 
     def drop_after(self, step: int) -> None:
         """Remove the chunks and checkpoints of later steps, and what a write that was killed has left."""
@@ -164,36 +168,6 @@ class RunFolder:
             remove(self.path / f"{name}.safetensors")
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from writing to a run folder; the lock ends with the process, however that ends.
-
-    Raises:
-        RunFolderError: when another process has it.
-    """
-    try:
-        import fcntl
-    except ImportError:  # pragma: no cover - Windows
-        yield
-        return
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        number = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        raise RunFolderError(f"{path} could not be written: {error}") from error
-    try:
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunFolderError(f"{path} is being written by another process; wait until that has ended") from None
-        except OSError:
-            # A file system without locks.
-            pass
-        yield
-    finally:
-        os.close(number)
-
-
 def remove(path: Path) -> None:
     """Remove a file that may be gone already.
 
@@ -213,13 +187,10 @@ def _content(folder: Path) -> list[Path]:
         return []
 
 
-def _trouble(chunk: Chunk, run: str) -> str:
-    try:
-        about = read_about(chunk.path)
-    except RunFolderError as error:
-        return str(error)
+def _read(chunk: Chunk, run: str) -> Chunk:
+    tensors, about = read_described(chunk.path)
     if about.get("run") != run:
-        return f"{chunk.path} belongs to another run"
+        raise RunFolderError(f"{chunk.path} belongs to another run than run.json")
     if (about.get("kind"), about.get("first"), about.get("last")) != ("chunk", chunk.first, chunk.last):
-        return f"{chunk.path} holds other steps than its name says"
-    return ""
+        raise RunFolderError(f"{chunk.path} holds other steps than its name says")
+    return replace(chunk, tensors=tensors, about=about)

@@ -11,16 +11,16 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from jko.errors import RunFolderError
+from jko.errors import RunDamaged, RunFolderError
 from jko.flows import AbstractFlow
 from jko.measure import ParticleMeasure
-from jko.runs.folder import Chunk, RunFolder
+from jko.runs.folder import UNFINISHED, Chunk, RunFolder, remove
 from jko.runs.packing import unpack
 from jko.schemes import StepState
 from jko.storage import read_described
 from jko.trajectory import Trajectory
 
-__all__ = ["Restored", "RunData", "read_run", "restore"]
+__all__ = ["Restored", "RunData", "drop_damaged", "read_checkpoint", "read_run", "restore"]
 
 _log = logging.getLogger("jko.runs")
 
@@ -35,12 +35,14 @@ class Restored:
         t: its time.
         state: what the next step needs.
         guess: where the first step starts, for a run that has not taken it.
+        recorded: number of the last step whose row is on the disk: -1 where that of the initial state was lost.
     """
 
     step: int
     t: float
     state: StepState
     guess: ParticleMeasure | None
+    recorded: int
 
 
 @final
@@ -56,6 +58,7 @@ class RunData:
         times: times of the clouds.
         trajectory: the clouds, the last one of the run among them.
         troubles: one line for each file that could not be used.
+        lost: what run.json says was written and cannot be read; empty where that is nothing.
     """
 
     run: dict[str, Any]
@@ -65,6 +68,7 @@ class RunData:
     times: Tensor
     trajectory: Trajectory
     troubles: tuple[str, ...]
+    lost: str
 
 
 def restore(folder: RunFolder, run: str, flow: AbstractFlow, fits: Callable[[int, float], bool]) -> Restored:
@@ -81,7 +85,8 @@ def restore(folder: RunFolder, run: str, flow: AbstractFlow, fits: Callable[[int
     Raises:
         RunFolderError: naming every file that was tried, when none will do.
     """
-    checkpoint, troubles = _newest(folder, run, fits)
+    chain, troubles = folder.chain(run)
+    checkpoint = _newest(folder, run, fits, {0, *(chunk.last for chunk in chain)}, troubles)
     for trouble in troubles:
         _log.warning("%s", trouble)
     tensors, about = checkpoint
@@ -89,7 +94,8 @@ def restore(folder: RunFolder, run: str, flow: AbstractFlow, fits: Callable[[int
     guess = unpack(tensors, about["guess"]) if "guess" in about else None
     if not isinstance(state, StepState):
         raise RunFolderError(f"{folder.checkpoint(about['step'])} holds no state of a run")
-    return Restored(int(about["step"]), float(about["t"]), state, guess)
+    step = int(about["step"])
+    return Restored(step, float(about["t"]), state, guess, step if chain else -1)
 
 
 def read_run(path: str | Path) -> RunData:
@@ -100,11 +106,15 @@ def read_run(path: str | Path) -> RunData:
     """
     folder = RunFolder(Path(path))
     run = folder.read()
-    (tensors, about), troubles = _newest(folder, run["run"], lambda step, t: True)
+    chain, troubles = folder.chain(run["run"])
+    ends, reached = {chunk.last for chunk in chain}, chain[-1].last if chain else -1
+    try:
+        tensors, about = _newest(folder, run["run"], lambda step, t: True, ends, troubles)
+    except RunFolderError as error:
+        raise RunDamaged("; ".join(filter(None, [str(error), _lost(folder, run, -1, reached)]))) from None
     step = int(about["step"])
-    chain = [chunk for chunk in folder.chain(run["run"])[0] if chunk.last <= step]
-    files = [read_described(chunk.path) for chunk in chain]
-    chunks, columns = [file[0] for file in files], files[-1][1]
+    chain = [chunk for chunk in chain if chunk.last <= step]
+    chunks, columns = [chunk.tensors for chunk in chain], chain[-1].about
     states = _joined(chunks, "states.", columns["states"], chain, step + 1)
     records = _joined(chunks, "records.", columns["records"], chain, step)
     times, parts = [], []
@@ -119,29 +129,80 @@ def read_run(path: str | Path) -> RunData:
         parts.append(Trajectory.of([cpu]))
     for trouble in troubles:
         _log.warning("%s", trouble)
-    return RunData(run, step, records, states, torch.cat(times), _together(parts), troubles)
+    lost = _lost(folder, run, step, reached)
+    if lost:
+        _log.warning("%s", lost)
+    return RunData(run, step, records, states, torch.cat(times), _together(parts), tuple(troubles), lost)
+
+
+def read_checkpoint(folder: RunFolder, run: str, step: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read a checkpoint of a run.
+
+    Raises:
+        RunFolderError: naming it when it is missing, damaged, or of another run.
+    """
+    path = folder.checkpoint(step)
+    if not path.exists():
+        raise RunDamaged(f"{path} is missing")
+    tensors, about = read_described(path)
+    if about.get("run") != run:
+        raise RunDamaged(f"{path} belongs to another run than run.json")
+    if about.get("kind") != "checkpoint" or about.get("step") != step:
+        raise RunDamaged(f"{path} holds another step than its name says")
+    return tensors, about
+
+
+def drop_damaged(folder: RunFolder, run: str) -> list[int]:
+    """Remove the checkpoints that cannot be read, each named in the log, and return the steps of the others."""
+    whole = []
+    for step in folder.checkpoints():
+        try:
+            read_checkpoint(folder, run, step)
+            whole.append(step)
+        except RunFolderError as error:
+            _log.warning("%s; removed, since others serve", error)
+            remove(folder.checkpoint(step))
+    return whole
+
+
+def _lost(folder: RunFolder, run: dict[str, Any], step: int, reached: int) -> str:
+    """Which steps run.json tells of beyond the last one that can be read, and the file that would hold them.
+
+    `reached` is the last step of the chunks, whether or not there is a checkpoint to show it with.
+    """
+    steps = run.get("steps")
+    if steps is None or (steps < step and run["status"] in UNFINISHED):
+        return ""
+    if steps < step:
+        return f"{folder.path / 'run.json'} is older than the steps: it tells of {steps}, and {step} are there"
+    if reached < steps:
+        later = [chunk.first for chunk in folder.chunks() if chunk.first > reached + 1]
+        last = min(later, default=steps + 1) - 1
+        damaged = any(chunk.first == reached + 1 for chunk in folder.chunks())
+        file = f"{folder.path / 'chunks'} has no {'whole ' * damaged}file of {_span(reached + 1, last)}"
+    else:
+        file = f"{folder.checkpoint(steps)} is missing or damaged"
+    return "" if step == steps else f"{_span(step + 1, steps)} of {steps} lost: {file}"
+
+
+def _span(first: int, last: int) -> str:
+    return f"step {last}" if first == last else f"steps {first} to {last}"
 
 
 def _newest(
-    folder: RunFolder, run: str, fits: Callable[[int, float], bool]
-) -> tuple[tuple[dict[str, Tensor], dict[str, Any]], tuple[str, ...]]:
-    chain, troubles = folder.chain(run)
-    ends = {chunk.last for chunk in chain}
+    folder: RunFolder, run: str, fits: Callable[[int, float], bool], ends: set[int], troubles: list[str]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The newest whole checkpoint at one of the ends of chunks; what is wrong with others joins the troubles."""
     for step in reversed(folder.checkpoints()):
-        path = folder.checkpoint(step)
         try:
-            tensors, about = read_described(path)
-            if about.get("run") != run:
-                raise RunFolderError(f"{path} belongs to another run")
-            if about.get("kind") != "checkpoint" or about.get("step") != step:
-                raise RunFolderError(f"{path} holds another step than its name says")
+            tensors, about = read_checkpoint(folder, run, step)
         except RunFolderError as error:
             troubles.append(str(error))
             continue
         if step in ends and fits(step, float(about["t"])):
-            return (tensors, about), tuple(troubles)
+            return tensors, about
     reasons = "; ".join(troubles) or "there is none"
-    raise RunFolderError(f"{folder.path} has no checkpoint to continue from: {reasons}")
+    raise RunDamaged(f"{folder.path} has no checkpoint to continue from: {reasons}")
 
 
 def _joined(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +13,10 @@ from torch import Tensor
 from jko.measure import ParticleMeasure
 from jko.records import Records
 from jko.runs.folder import RunFolder, remove
+from jko.runs.inventory import digests
 from jko.runs.options import Checkpoint
 from jko.runs.packing import pack
+from jko.runs.reader import drop_damaged
 from jko.schemes import StepState
 from jko.signals import postponed
 from jko.storage import write_described
@@ -84,24 +85,25 @@ class RunWriter:
     guess: ParticleMeasure | None
     last: dict[str, float] = field(default_factory=dict)
 
-    @staticmethod
-    def new_name() -> str:
-        """Return a name that tells the files of this run from those of any other."""
-        return secrets.token_hex(8)
-
     def begin(self, first: Row) -> None:
         """Remove what an earlier run left, write the initial state, and then say that there is a run to continue."""
         with postponed():
+            self.run["written"] = {}
             self.folder.clear()
             self.write([first])
-            self.folder.write(self.run)
 
-    def resume(self, step: int) -> None:
-        """Declare the run again, and remove what it wrote after the step that it continues from."""
+    def resume(self, step: int, recorded: int) -> None:
+        """Declare the run again, and remove what it wrote after the step that it continues from.
+
+        Rows up to the step `recorded` are on the disk. Results such as the summary are those of the shorter run: they
+        leave run.json until they are written again.
+        """
         with postponed():
-            self.folder.drop_after(step)
+            kept = [number for number in drop_damaged(self.folder, self.run["run"]) if number <= step]
+            self.run.update(steps=step, checkpoints=kept, written={})
             self.folder.write(self.run)
-            self.last.update(time=time.monotonic(), step=step)
+            self.folder.drop_after(step)
+            self.last.update(time=time.monotonic(), step=recorded)
 
     def due(self, step: int) -> bool:
         """Whether to write after this step."""
@@ -124,11 +126,11 @@ class RunWriter:
                 columns = {"states": list(last.state_columns), "records": list(last.record) if last.step else []}
                 about = {"kind": "chunk", "run": self.run["run"], "first": new[0].step, "last": last.step, **columns}
                 write_described(path, _chunk(new), about)
-                self.write_checkpoint(last)
+                self._write_checkpoint(last)
             self.last.update(time=time.monotonic(), step=last.step)
 
-    def write_checkpoint(self, row: Row) -> None:
-        """Write what the step after this row needs, and remove the checkpoints that nobody falls back on."""
+    def _write_checkpoint(self, row: Row) -> None:
+        """Write what the step after this row needs, tell run.json, and remove the checkpoints nobody falls back on."""
         tensors, state = pack(row.state)
         about: dict[str, Any] = {
             "kind": "checkpoint",
@@ -142,12 +144,21 @@ class RunWriter:
             tensors |= guess
         write_described(self.folder.checkpoint(row.step), tensors, about)
         # That of the initial state stays, so that even a folder with damaged chunks can be begun anew.
-        for step in [step for step in self.folder.checkpoints() if step > 0][:-_KEPT]:
+        steps = self.folder.checkpoints()
+        outdated = [step for step in steps if step > 0][:-_KEPT]
+        self.run.update(steps=row.step, checkpoints=[step for step in steps if step not in outdated])
+        self.folder.write(self.run)
+        for step in outdated:
             remove(self.folder.checkpoint(step))
 
     def end(self, **changes: Any) -> None:
         """Say in run.json how the run ended."""
         self.run.update(changes)
+        self.folder.write(self.run)
+
+    def record(self, *names: str) -> None:
+        """Take files that belong to the run as it is now into run.json."""
+        self.run["written"] |= digests(self.folder.path, names)
         self.folder.write(self.run)
 
 

@@ -23,6 +23,7 @@ from jko.paper import (
     paper_jobs,
     remaining_seconds,
 )
+from jko.storage import write_sealed
 
 TINY = {"n": 6, "t1": 0.2, "heads": (1, 3), "paths": 2, "frames": 5}
 REGIMES = (Regime.OU, Regime.OSCILLATING_SHARED)
@@ -103,7 +104,7 @@ def test_damaged_and_foreign_files_are_computed_again(tmp_path):
     tensors.write_bytes(tensors.read_bytes()[:100])
     entry = tmp_path / f"{jobs[1].name}.json"
     data = json.loads(entry.read_text())
-    entry.write_text(json.dumps({**data, "identity": {**data["identity"], "seed": 7}}))
+    write_sealed(entry, {**data, "identity": {**data["identity"], "seed": 7}})
     with pytest.raises(jko.RunFolderError, match="safetensors"):
         load_job(tmp_path, jobs[0])
     with pytest.raises(jko.RunFolderError, match="does not describe the job"):
