@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli.damage import KINDS, Place, build, call, measure, quick_figures
 
 import jko
-from cli.damage import KINDS, Place, build, call, measure, quick_figures
 from jko.storage import write_sealed
 
 
