@@ -17,7 +17,7 @@ from jko.config import to_toml
 from jko.errors import RunFolderError
 from jko.runs import CHUNKED, UNFINISHED, digests, identify, locked, new_name
 from jko.solution import FORMAT_VERSION, versions
-from jko.storage import read_json, write_bytes, write_sealed
+from jko.storage import read_sealed, write_bytes, write_sealed
 
 __all__ = ["Folder"]
 
@@ -144,8 +144,7 @@ class Folder:
 
 
 def _read_run(path: Path) -> dict[str, Any]:
-    try:
-        run = read_json(path / "run.json")
-    except RunFolderError:
+    if not (path / "run.json").exists():
         return {}
+    run = read_sealed(path / "run.json")
     return run if isinstance(run, dict) and "format" in run else {}

@@ -65,7 +65,7 @@ def _runs(folder: Path) -> list[str]:
     names = [str(name) for name in listed] if isinstance(listed, list) else []
     complete = [name for name in names if (folder / name / "run.json").exists()]
     absent = [name for name in names if name not in complete]
-    if lost := [name for name in absent if name in run.get("members", {})]:
+    if lost := [f"{name}/run.json" for name in absent if name in run.get("members", {})]:
         raise RunDamaged(f"{folder} has lost {', '.join(lost)}: the same command computes what is missing")
     if absent and complete:
         print(f"{len(complete)} of {len(names)} runs are drawn; not begun: {', '.join(absent)}", file=sys.stderr)

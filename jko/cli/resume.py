@@ -59,7 +59,7 @@ def _config(folder: Path, given: Path | None, t1: float | None) -> RunConfig:
     from jko.cli import problem
     from jko.cli.execution import compare_with
     from jko.config import RunConfig, check_config, merge, read_toml
-    from jko.errors import RunFolderError
+    from jko.errors import ResumeMismatch, RunFolderError
     from jko.runs import RunFolder
 
     stored: dict[str, Any] = RunFolder(folder).read()["config"]
@@ -70,7 +70,10 @@ def _config(folder: Path, given: Path | None, t1: float | None) -> RunConfig:
     if given is not None or path.exists():
         new = check_config(RunConfig, read_toml(path), str(path))
         data = problem.anchored(problem.resolved(new, new.scheme.tau)).model_dump(exclude_none=True)
-        compare_with(stored, data)
+        try:
+            compare_with(stored, data)
+        except ResumeMismatch as error:
+            raise ResumeMismatch(f"{path}: {error}") from None
     if t1 is not None:
         data = merge(data, {"solve": {"t1": t1}})
     return check_config(RunConfig, data, str(folder))

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -260,6 +261,8 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as top, quick_figures():
         for kind in options.kind or KINDS:
             ways, silent = measure(build(kind, Path(top) / kind), options.count, options.seed)
-            print(kind, dict(ways), f"{len(silent)} silent", *silent, sep="\n  ", flush=True)
+            lines = [f"{kind}: {dict(ways)}, {len(silent)} silent", *silent]
+            sys.stdout.write("\n  ".join(lines) + "\n")
+            sys.stdout.flush()
             failed |= bool(silent)
     raise SystemExit(failed)

@@ -76,7 +76,7 @@ def test_a_missing_run_of_a_sweep_is_named_and_nothing_is_drawn(places: dict[str
     (folder / "runs" / "H1" / "run.json").unlink()
     status, _, err = call("plot", folder)
     assert status == 4
-    assert "has lost runs/H1" in err
+    assert "has lost runs/H1/run.json" in err
 
 
 def test_a_figure_that_is_older_than_the_run_is_named_until_it_is_drawn_again(places: dict[str, Place]) -> None:
