@@ -1,7 +1,7 @@
 """Run folders: what is saved while a run goes on, and what a run that was cut short continues from."""
 
-from jko.runs.description import compare_config, compare_setups, describe
-from jko.runs.folder import CHUNKED, UNFINISHED, RunFolder, locked
+from jko.runs.description import compare_config, compare_setups, config_changes, describe
+from jko.runs.folder import CHUNKED, UNFINISHED, RunFolder, locked, remove
 from jko.runs.options import Checkpoint, Save
 from jko.runs.orphans import end_with_parent
 from jko.runs.packing import pack, unpack
@@ -22,11 +22,13 @@ __all__ = [
     "Save",
     "compare_config",
     "compare_setups",
+    "config_changes",
     "describe",
     "end_with_parent",
     "locked",
     "pack",
     "read_run",
+    "remove",
     "restore",
     "unpack",
 ]
