@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import logging
 import multiprocessing
+import os
+import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -22,10 +25,11 @@ from jko.cli import problem
 from jko.cli.combinations import SweepRun, expand
 from jko.cli.execution import PreparedRun, changes_of_run
 from jko.cli.folder import Folder, refuse_other_settings
+from jko.cli.halting import Halt, halting_on_signals
 from jko.config import RunConfig, SweepConfig, check_config, read_toml
 from jko.errors import InvalidInput, JKOError, RunFolderError
 from jko.runs import CHUNKED, UNFINISHED, RunFolder, end_with_parent, read_run
-from jko.signals import uninterrupted
+from jko.signals import saving_before_end, uninterrupted
 from jko.status import Status
 from jko.storage import read_json, write_bytes, write_json
 
@@ -100,47 +104,65 @@ def sweep(
     # Not those of the machine: a batch system gives fewer.
     threads = max(1, joblib.cpu_count() // max(1, joblib.effective_n_jobs(jobs)))
     refused: dict[str, str] = {}
-    interrupted = False
-    try:
-        tasks = (
-            joblib.delayed(_take)(
-                run.config.model_dump(exclude_none=True), str(place.path / "runs" / run.name), threads
-            )
-            for run in waiting
-        )
-        for k, (run, refusal) in enumerate(zip(waiting, parallel(tasks), strict=True), len(runs) - len(waiting) + 1):
-            if refusal:
-                refused[run.name] = refusal
-            if on_run is not None:
-                on_run(k, len(runs))
-    except KeyboardInterrupt:
-        interrupted = True
-    with uninterrupted():
-        return _tabulated(place, runs, refused, interrupted, len(waiting))
+    halt, interrupted = Halt(place.path / f".halt-{secrets.token_hex(4)}"), False
+    apart = joblib.effective_n_jobs(jobs) > 1
+    with saving_before_end(f"ended by SIGTERM: the same sweep goes on with what is in {place.path}"):
+        try:
+            with halting_on_signals(halt) if apart else nullcontext():
+                tasks = (
+                    joblib.delayed(_take)(
+                        run.config.model_dump(exclude_none=True), str(place.path / "runs" / run.name), threads, halt
+                    )
+                    for run in itertools.takewhile(lambda run: not halt.asked(), waiting)
+                )
+                # Those that are not begun for an interrupt give no result.
+                results = zip(waiting, parallel(tasks), strict=False)
+                for k, (run, refusal) in enumerate(results, len(runs) - len(waiting) + 1):
+                    if refusal:
+                        refused[run.name] = refusal
+                    if on_run is not None:
+                        on_run(k, len(runs))
+        except KeyboardInterrupt:
+            interrupted = True
+        except joblib.externals.loky.BrokenProcessPool:
+            # A process that had just been started may die of the same Ctrl-C.
+            if not halt.asked():
+                raise
+        with uninterrupted():
+            interrupted = interrupted or halt.asked()
+            halt.path.unlink(missing_ok=True)
+            return _tabulated(place, runs, refused, interrupted, len(waiting))
 
 
-def _take(data: dict[str, Any], path: str, threads: int) -> str:
+def _take(data: dict[str, Any], path: str, threads: int, halt: Halt) -> str:
     """Take one run, or go on with it; return why it was refused, if it was."""
     folder = Path(path)
-    with _worker(threads):
+    if halt.asked():
+        return ""
+    with _worker(threads, halt):
         try:
             prepared = PreparedRun.of(check_config(RunConfig, data))
             goes_on = _begun(folder) and prepared.config.solve.max_steps is None and _readable(folder)
-            solution = prepared.resume(folder, None, None) if goes_on else prepared.begin(folder, None)
+            solution = prepared.resume(folder, halt, None) if goes_on else prepared.begin(folder, halt)
         except JKOError as error:
             return str(error)
-    if solution.status is Status.INTERRUPTED:
+    # An error would have joblib kill the other processes, which are saving.
+    if solution.status is Status.INTERRUPTED and not halt.asked():
         raise KeyboardInterrupt
     return ""
 
 
 @contextmanager
-def _worker(threads: int) -> Iterator[None]:
-    """Take this many threads; in a process of its own leave Ctrl-C to the first process, and warnings to the table."""
+def _worker(threads: int, halt: Halt) -> Iterator[None]:
+    """Take this many threads; in a process of its own leave signals to the first process, and warnings to the table."""
+    # A sweep in one process leaves the signals of that as they are.
+    apart = os.getpid() != halt.owner and threading.current_thread() is threading.main_thread()
     if multiprocessing.parent_process() is not None:
         end_with_parent()
-        if threading.current_thread() is threading.main_thread():
+        if apart:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            # A batch system may send it to every process, or to this one alone.
+            signal.signal(signal.SIGTERM, lambda number, frame: halt.ask())
         logging.getLogger("jko").addHandler(logging.NullHandler())
     old = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -148,6 +170,8 @@ def _worker(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(old)
+        if apart:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _check_arguments(config: Any, folder: Any, jobs: Any) -> None:
