@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -37,6 +37,7 @@ from jko.runs import (
     restore,
 )
 from jko.schemes import AbstractGridScheme, AbstractScheme
+from jko.signals import saving_before_end
 from jko.solution import Solution, load, versions
 from jko.status import Failure, Status
 from jko.stopping import Progressed
@@ -92,7 +93,8 @@ def solve(
 
     Returns:
         The solution; its status is SUCCESS or STOPPED, or whatever ended the run where `throw` is False. An
-        interrupt (Ctrl-C) ends the run with status INTERRUPTED after the last full step.
+        interrupt (Ctrl-C) ends the run with status INTERRUPTED after the last full step. With a checkpoint SIGTERM does
+        so too, and then ends the process, unless the program has a handler of its own for it.
 
     Raises:
         InvalidInput: for bad input, before any work.
@@ -105,7 +107,7 @@ def solve(
     stops = _conditions(stop)
     times = _grid(t0, t1, flow, scheme)
     asked = save.steps(times, scheme.tau)
-    with nullcontext() if checkpoint is None else locked(checkpoint.folder):
+    with nullcontext() if checkpoint is None else _owned(checkpoint.folder):
         writer = None
         if checkpoint is not None:
             run_file = _described(flow, measure, scheme, times, save, checkpoint, config or {})
@@ -168,7 +170,7 @@ def resume(
     _check_parts(Save(), progress, options, config)
     place = RunFolder(path)
     run_file = place.read()
-    with locked(path):
+    with _owned(path):
         run_file = place.read()
         end = _compared(run_file, flow, scheme, t1, config)
         at_end = run_file["status"] == Status.SUCCESS.value and end == run_file["t1"]
@@ -203,6 +205,13 @@ def _finished(folder: RunFolder, run: dict[str, Any]) -> Solution | None:
     # It may have been killed when it was done but for this.
     mend(folder, run, solution.summary())
     return solution
+
+
+@contextmanager
+def _owned(folder: Path) -> Iterator[None]:
+    """Keep others from writing to the folder, and SIGTERM from ending the process before the run is saved."""
+    with saving_before_end(f"ended by SIGTERM: jko.resume continues what is saved in {folder}"), locked(folder):
+        yield
 
 
 def _check(

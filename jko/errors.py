@@ -58,7 +58,7 @@ class RunDamaged(RunFolderError):
 
 
 class ResumeMismatch(RunFolderError):
-    """A run folder does not belong to the configuration that wants to continue it."""
+    """A run folder does not belong to the configuration that wants to continue or to repeat it."""
 
 
 def _rebuilt(message: str, solution: Solution | None, status: Status) -> SolveFailed:

@@ -1,15 +1,17 @@
-"""Signals that wait, or that are ignored, while something is written."""
+"""Signals that wait, or that are ignored, while something is written, and an end by SIGTERM that saves first."""
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["postponed", "uninterrupted"]
+__all__ = ["postponed", "saving_before_end", "uninterrupted"]
 
+_log = logging.getLogger("jko.runs")
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -47,3 +49,36 @@ def postponed() -> Iterator[None]:
             signal.signal(number, handler)
         if caught:
             signal.raise_signal(caught[0])
+
+
+@contextmanager
+def saving_before_end(message: str) -> Iterator[None]:
+    """Let SIGTERM, which would end the process at once, interrupt the work as Ctrl-C does, and end the process then.
+
+    A handler that somebody installed stays in charge, and so does a process that ignores the signal. Outside the main
+    thread nothing changes.
+
+    Args:
+        message: a warning for the log before the process ends.
+    """
+    # Python lets the main thread alone handle signals.
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    caught: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        # A second one would lose what is being saved because of the first.
+        if len(caught) == 1:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if caught:
+            _log.warning(message)
+            signal.raise_signal(signal.SIGTERM)

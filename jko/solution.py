@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import platform
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -16,9 +17,20 @@ from torch import Tensor
 from jko.errors import MissingDependency, RunDamaged, RunFolderError
 from jko.measure import ParticleMeasure
 from jko.records import Records
-from jko.runs import CHUNKED, RunData, compare_files, digests, new_name, read_inventory, read_run
+from jko.runs import (
+    CHUNKED,
+    RunData,
+    RunFolder,
+    compare_files,
+    config_changes,
+    digests,
+    new_name,
+    read_inventory,
+    read_run,
+    remove,
+)
 from jko.status import Failure, Status
-from jko.storage import json_bytes, read_tensors, write_json, write_sealed, write_tensors
+from jko.storage import json_bytes, read_json, read_tensors, write_json, write_sealed, write_tensors
 from jko.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -28,6 +40,7 @@ __all__ = ["FORMAT_VERSION", "Solution", "load"]
 
 FORMAT_VERSION = 1
 _TABLES = ("records", "states", "trajectory")
+_MOST_CHANGES = 4
 
 
 @final
@@ -157,19 +170,32 @@ class Solution:
         }
         return Dataset(data, coords=coordinates, attrs=attributes)
 
-    def save(self, folder: str | Path, *, summary: dict[str, Any] | None = None) -> Path:
+    def save(self, folder: str | Path, *, summary: dict[str, Any] | None = None, overwrite: bool = False) -> Path:
         """Write the run into a folder: `run.json`, `summary.json` and safetensors files, each atomically.
 
         `run.json` keeps the digest of every other file, so that `load` notices one that is damaged or of another run.
+        It comes last, and goes first where another run is replaced: what is cut short never passes for whole.
 
         Args:
             folder: made where it does not exist.
             summary: further plain data for `summary.json`.
+            overwrite: whether to replace another run that the folder holds.
 
         Raises:
-            RunFolderError: when the folder cannot be written.
+            RunFolderError: when the folder holds another run, or cannot be written.
         """
-        path = Path(folder)
+        path, numbers, failure = Path(folder), {**self.summary(), **(summary or {})}, self.failure
+        run = {
+            "format": FORMAT_VERSION,
+            "kind": "solution",
+            "title": self.title,
+            "status": self.status.value,
+            "step_status": [status.value for status in self.records["status"]],
+            "failure": None if failure is None else asdict(failure) | {"status": failure.status.value},
+            "config": dict(self.config),
+            "versions": versions(),
+        }
+        _make_room(path, {**run, "summary": self.summary()}, overwrite)
         write_tensors(path / "records.safetensors", self.records.numeric())
         write_tensors(path / "states.safetensors", self.states.numeric())
         write_tensors(
@@ -178,32 +204,33 @@ class Solution:
         )
         last = self.measure(-1)
         write_tensors(path / "measure.safetensors", {"points": last.points, "weights": last.weights})
-        write_json(path / "summary.json", {**self.summary(), **(summary or {})})
-        failure = self.failure
-        write_sealed(
-            path / "run.json",
-            {
-                "format": FORMAT_VERSION,
-                "kind": "solution",
-                "run": new_name(),
-                "steps": self.steps,
-                "title": self.title,
-                "status": self.status.value,
-                "step_status": [status.value for status in self.records["status"]],
-                "failure": None
-                if failure is None
-                else {
-                    "status": failure.status.value,
-                    "step": failure.step,
-                    "t": failure.t,
-                    "detail": failure.detail,
-                },
-                "config": dict(self.config),
-                "written": digests(path, ("summary.json", *(f"{name}.safetensors" for name in (*_TABLES, "measure")))),
-                "versions": versions(),
-            },
-        )
+        write_json(path / "summary.json", numbers)
+        names = ("summary.json", *(f"{name}.safetensors" for name in (*_TABLES, "measure")))
+        inventory = {"run": new_name(), "steps": self.steps, "written": digests(path, names)}
+        write_sealed(path / "run.json", {**run, **inventory})
         return path
+
+
+def _make_room(path: Path, run: dict[str, Any], overwrite: bool) -> None:
+    """Refuse a folder with another run, or remove that; the same one may be written again."""
+    if not (path / "run.json").exists():
+        return
+    if not overwrite:
+        old = read_inventory(path)
+        summary = read_json(path / "summary.json") if (path / "summary.json").exists() else {}
+        new = json.loads(json_bytes(run, "config"))
+        # Further data of the summary say nothing of the run.
+        known = {"summary": {name: summary.get(name) for name in new["summary"]}, "versions": new["versions"]}
+        told = {name: old.get(name) for name in new if name in old}
+        changes = list(config_changes({**told, **known}, new).values())
+        if not changes:
+            return
+        raise RunFolderError(
+            f"{path} holds another run: {'; '.join(changes[:_MOST_CHANGES])}; choose another folder, or replace it "
+            "with save(..., overwrite=True)"
+        )
+    remove(path / "run.json")
+    RunFolder(path).clear()
 
 
 def versions() -> dict[str, str]:

@@ -227,3 +227,43 @@ def test_device(tmp_path: Path, device: torch.device) -> None:
     assert solution.records.energy.device.type == "cpu"
     back = jko.load(solution.save(tmp_path))
     assert torch.equal(back.points, solution.points.cpu())
+
+
+def test_another_run_is_not_replaced_unasked(tmp_path: Path) -> None:
+    solution = run(config={"seed": 1})
+    solution.save(tmp_path, summary={"seconds": 1.0})
+    assert_same(jko.load(solution.save(tmp_path)), solution)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for other, message in (
+        (run(config={"seed": 2}), "config.seed was 1 and is 2 now"),
+        (run(t1=0.5, config={"seed": 1}), "summary.steps was 3 and is 5 now"),
+    ):
+        with pytest.raises(jko.RunFolderError, match=f"holds another run: .*{message}.*overwrite=True"):
+            other.save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert_same(jko.load(other.save(tmp_path, overwrite=True)), other)
+
+
+def test_a_checkpointed_run_is_not_mixed_with_a_saved_one(tmp_path: Path) -> None:
+    measure = jko.ParticleMeasure(jko.initial_tokens(5, 3, 1))
+    flow = jko.GradientFlow(jko.AttentionEnergy(jko.ConstantHeads(jko.initial_heads(2, 3, 1))))
+    written = jko.solve(flow, measure, jko.ExplicitEuler(0.1), t1=0.2, checkpoint=jko.Checkpoint(tmp_path))
+    with pytest.raises(jko.RunFolderError, match="holds another run"):
+        written.save(tmp_path)
+    assert jko.load(written.save(tmp_path, overwrite=True)).steps == 2
+    assert not list(tmp_path.glob("c*/*"))
+
+
+def test_a_replacement_that_is_cut_short_is_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jko import solution as module
+
+    run().save(tmp_path)
+
+    def end(path: Path, content: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "write_json", end)
+    with pytest.raises(KeyboardInterrupt):
+        run(t1=0.5).save(tmp_path, overwrite=True)
+    with pytest.raises(jko.RunFolderError, match=r"run\.json does not exist"):
+        jko.load(tmp_path)

@@ -57,6 +57,7 @@ def compare(
     device: o.Device = None,
     dtype: o.Dtype = None,
     out: o.Out = None,
+    overwrite: o.Overwrite = False,
     as_json: o.JsonOutput = False,
     verbose: o.Verbose = False,
     quiet: o.Quiet = False,
@@ -77,10 +78,10 @@ def compare(
         tokens = {} if "points" in given["measure"] else {"n": 40}
         data = o.override(data, {"measure": tokens, "solve": _SMALL})
     checked = check_config(CompareConfig, o.override(data, given), "" if config is None else str(config))
-    return _compare(checked, Path("jko-compare") if out is None else out, as_json, verbose, quiet)
+    return _compare(checked, Path("jko-compare") if out is None else out, overwrite, as_json, verbose, quiet)
 
 
-def _compare(config: CompareConfig, out: Path, as_json: bool, verbose: bool, quiet: bool) -> int:
+def _compare(config: CompareConfig, out: Path, overwrite: bool, as_json: bool, verbose: bool, quiet: bool) -> int:
     from jko import diagnostics
     from jko.cli import problem, screen
     from jko.cli.folder import Folder
@@ -94,7 +95,10 @@ def _compare(config: CompareConfig, out: Path, as_json: bool, verbose: bool, qui
     measure = problem.make_measure(config, manifold)
     problem.check_size(config, min(solve.taus), measure, intervals)
     heads = problem.make_heads(config, measure.d, solve.t1)
-    folder = Folder.claim(out, "comparison", config)
+    config = problem.anchored(config)
+    folder = Folder.claim(out, "comparison", config, overwrite=overwrite)
+    if folder.finished:
+        return folder.tell(as_json)
     with (
         folder.watched(),
         screen.logging_to_stderr(verbose),
@@ -140,10 +144,10 @@ def _save(folder: Folder, comparison: Comparison, config: CompareConfig) -> tupl
         name = METRIC_NAMES[type(entry.metric)]
         for scheme, run in (("jko", entry.finest.jko), ("explicit", entry.finest.explicit)):
             solutions.append(f"{name}-{scheme}")
-            run.solution.save(folder.path / solutions[-1], summary={"seconds": run.seconds})
+            run.solution.save(folder.path / solutions[-1], summary={"seconds": run.seconds}, overwrite=True)
     if comparison.unfinished is not None:
         solutions.append("unfinished")
-        comparison.unfinished.save(folder.path / "unfinished")
+        comparison.unfinished.save(folder.path / "unfinished", overwrite=True)
     write_json(folder.path / "summary.json", comparison.numbers())
     files: list[str] = []
     if comparison.metrics:
@@ -168,6 +172,7 @@ def _save(folder: Folder, comparison: Comparison, config: CompareConfig) -> tupl
         {
             "title": f"comparison, sign = {comparison.sign:+d}",
             "status": comparison.status.value,
+            "exit_status": _exit_status(comparison),
             "solutions": solutions,
             "files": files,
         },

@@ -20,14 +20,14 @@ from jko.flows import GradientFlow
 from jko.manifolds import AbstractManifold, Euclidean, Sphere
 from jko.measure import ParticleMeasure
 from jko.progress import AbstractProgress
-from jko.runs import compare_config, record
+from jko.runs import compare_config, config_changes, record
 from jko.schemes import JKO, AbstractScheme, Anderson, ExplicitEuler
 from jko.signals import uninterrupted
 from jko.solution import Solution
 from jko.status import Status
 from jko.storage import read_json, write_bytes, write_json
 
-__all__ = ["PreparedRun", "compare_with", "draw", "exit_status", "manifold_of", "report"]
+__all__ = ["PreparedRun", "changes_of_run", "compare_with", "draw", "exit_status", "manifold_of", "report"]
 
 _FREE = ("solve.t1", "solve.max_steps", "solve.checkpoint_every", "solve.checkpoint_seconds")
 """Entries of a configuration that may differ when a run is continued."""
@@ -140,6 +140,11 @@ def compare_with(old: dict[str, Any], new: dict[str, Any]) -> None:
     """
     compare_config({"scheme": old.get("scheme", {})}, {"scheme": new["scheme"]})
     compare_config(old, new, _FREE)
+
+
+def changes_of_run(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
+    """Return what differs, by key, from the configuration that a run was begun with and keeps it from going on."""
+    return {key: text for key, text in config_changes(old, new).items() if key not in _FREE}
 
 
 def draw(solution: Solution, folder: Path, prefix: str = "") -> list[str]:

@@ -18,6 +18,7 @@ __all__ = [
     "NumHeads",
     "Number",
     "Out",
+    "Overwrite",
     "Phases",
     "Points",
     "Process",
@@ -115,6 +116,10 @@ Dtype = Annotated[
     typer.Option(metavar="float64|float32", help="Precision (float64 unless given).", rich_help_panel=_COMMON),
 ]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the results.", rich_help_panel=_COMMON)]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Begin anew and replace the results in the folder.", rich_help_panel=_COMMON),
+]
 JsonOutput = Annotated[
     bool, typer.Option("--json", help="Print summary.json instead of the table.", rich_help_panel=_COMMON)
 ]

@@ -120,6 +120,7 @@ def paper(
     device: o.Device = None,
     dtype: o.Dtype = None,
     out: o.Out = None,
+    overwrite: o.Overwrite = False,
     as_json: o.JsonOutput = False,
     verbose: o.Verbose = False,
     quiet: o.Quiet = False,
@@ -146,7 +147,7 @@ def paper(
     setting = _setting(what, as_printed, as_released, small, given)
     workers = None if jobs is None else check_integer(jobs, "jobs", least=1)
     plan = _Plan(what, setting, _regimes(what, phases), animate, workers)
-    return _paper(plan, target, as_json, verbose, quiet)
+    return _paper(plan, target, overwrite, as_json, verbose, quiet)
 
 
 def _numbers(heads: str) -> tuple[int, ...]:
@@ -198,7 +199,7 @@ def _regimes(what: _What, phases: _Phases | None) -> tuple[Regime, ...]:
     return (Regime.OU, Regime.OSCILLATING_SPREAD if spread else Regime.OSCILLATING_SHARED)
 
 
-def _paper(plan: _Plan, out: Path, as_json: bool, verbose: bool, quiet: bool) -> int:
+def _paper(plan: _Plan, out: Path, overwrite: bool, as_json: bool, verbose: bool, quiet: bool) -> int:
     from pydantic import create_model
 
     from jko.cli import screen
@@ -206,11 +207,16 @@ def _paper(plan: _Plan, out: Path, as_json: bool, verbose: bool, quiet: bool) ->
     from jko.paper import RichWork, execute, flow_jobs, paper_jobs
 
     data = {"what": str(plan.what), "regimes": plan.regime_names, **plan.setting.as_data()}
+    if plan.animation is not None:
+        data["animation"] = str(plan.animation)
     fields: dict[str, Any] = {name: (type(value), ...) for name, value in data.items()}
     config = create_model("PaperConfig", **fields)(**data)
     setting = plan.setting
-    earlier = _earlier_files(out, plan)
-    folder = Folder.claim(out, "paper", config)
+    earlier = {} if overwrite else _earlier_files(out, plan)
+    # Figures of one setting stand side by side; "regimes" is another number of them, "regimes[1]" another one.
+    folder = Folder.claim(out, "paper", config, overwrite=overwrite, adds={"what", "regimes", "animation"}.__contains__)
+    if folder.finished:
+        return folder.tell(as_json)
     wanted = (
         flow_jobs(setting, plan.regimes)
         if plan.what is _What.COMPARISON
@@ -311,7 +317,9 @@ def _finish(plan: _Plan, folder: Folder, execution: Execution, earlier: dict[str
     files = _draw(plan, folder.path, result)
     kept = {**earlier, **dict.fromkeys(files, plan.regime_names)}
     run = {"computed": execution.computed, "skipped": execution.skipped, "seconds": execution.seconds}
-    _write_run(folder, plan, "failed" if execution.failed else "success", kept, execution=run)
+    held = all(check.held for check in checks)
+    code = 0 if held else EXIT_STATEMENT
+    _write_run(folder, plan, "failed" if execution.failed else "success", kept, execution=run, exit_status=code)
     folder.clean(list(kept), [])
     if as_json:
         print(json.dumps(read_json(folder.path / "summary.json"), indent=2, allow_nan=False))
@@ -322,7 +330,7 @@ def _finish(plan: _Plan, folder: Folder, execution: Execution, earlier: dict[str
         console.print()
         for note in paper_tables.check_notes(checks):
             console.print(f"- {note}", markup=False)
-    return all(check.held for check in checks)
+    return held
 
 
 def _draw(plan: _Plan, path: Path, result: FlowsResult | tuple[RegimeResult, ...]) -> list[str]:

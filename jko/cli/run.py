@@ -18,13 +18,11 @@ __all__ = ["run"]
 
 def run(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Configuration; options override it.")],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a run in the folder that has not ended.")
-    ] = False,
     seed: o.Seed = None,
     device: o.Device = None,
     dtype: o.Dtype = None,
     out: o.Out = None,
+    overwrite: o.Overwrite = False,
     as_json: o.JsonOutput = False,
     verbose: o.Verbose = False,
     quiet: o.Quiet = False,
@@ -45,9 +43,15 @@ def _run(config: RunConfig, out: Path, overwrite: bool, as_json: bool, verbose: 
     from jko.cli.execution import PreparedRun, draw, exit_status, report
     from jko.cli.folder import Folder
     from jko.runs import record
+    from jko.solution import load
 
     prepared = PreparedRun.of(config)
     folder = Folder.claim(out, "solution", prepared.config, overwrite=overwrite)
+    if folder.finished:
+        solution = load(out)
+        report(solution, out, [], as_json, quiet=True)
+        folder.tell(as_json=False)
+        return exit_status(solution)
     with folder.watched(), screen.logging_to_stderr(verbose):
         solution = prepared.begin(folder.path, screen.make_progress(quiet))
         with uninterrupted():

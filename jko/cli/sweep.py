@@ -35,6 +35,7 @@ def sweep(
     device: o.Device = None,
     dtype: o.Dtype = None,
     out: o.Out = None,
+    overwrite: o.Overwrite = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print results.json instead of the table.", rich_help_panel="Common")
     ] = False,
@@ -65,7 +66,7 @@ def sweep(
     workers = int(joblib.cpu_count()) if jobs is None else check_integer(jobs, "jobs", least=1)
     folder = Path("jko-sweep") if out is None else out
     with screen.logging_to_stderr(verbose), _bar(quiet) as on_run:
-        table = sweeping.sweep(data, folder, jobs=workers, on_run=on_run, source=str(config))
+        table = sweeping.sweep(data, folder, jobs=workers, on_run=on_run, source=str(config), overwrite=overwrite)
     _report(table, as_json, quiet)
     if table.interrupted:
         return INTERRUPTED
@@ -99,6 +100,8 @@ def _report(table: SweepTable, as_json: bool, quiet: bool) -> None:
             print(f"{row['run']}: {row['failure']}", file=sys.stderr)
     if table.interrupted:
         print(f"interrupted; the same command goes on with what is in {table.folder}", file=sys.stderr)
+    elif not table.taken:
+        print(f"{table.folder} holds these runs already: nothing was run; --overwrite repeats them", file=sys.stderr)
     elif not quiet:
         print(f"Results in {table.folder}: results.csv, results.json, {len(table.rows)} runs", file=sys.stderr)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import logging
 import multiprocessing
+import os
+import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -20,12 +23,13 @@ import torch
 from jko.checks import check_integer
 from jko.cli import problem
 from jko.cli.combinations import SweepRun, expand
-from jko.cli.execution import PreparedRun, compare_with
-from jko.cli.folder import Folder
+from jko.cli.execution import PreparedRun, changes_of_run
+from jko.cli.folder import Folder, refuse_other_settings
+from jko.cli.halting import Halt, halting_on_signals
 from jko.config import RunConfig, SweepConfig, check_config, read_toml
-from jko.errors import InvalidInput, JKOError, ResumeMismatch, RunFolderError
+from jko.errors import InvalidInput, JKOError, RunFolderError
 from jko.runs import CHUNKED, UNFINISHED, RunFolder, end_with_parent, inspect, read_inventory, read_run
-from jko.signals import uninterrupted
+from jko.signals import saving_before_end, uninterrupted
 from jko.status import Status
 from jko.storage import read_json, write_bytes, write_json
 
@@ -41,11 +45,13 @@ class SweepTable:
         folder: where everything is.
         rows: plain data, all with the same keys.
         interrupted: whether runs are left to be taken.
+        taken: number of runs that the folder did not hold before; those that were left when interrupted included.
     """
 
     folder: Path
     rows: list[dict[str, Any]]
     interrupted: bool
+    taken: int
 
     def count(self, *status: str) -> int:
         """Return the number of rows with one of these statuses."""
@@ -59,6 +65,7 @@ def sweep(
     jobs: int | None = None,
     on_run: Callable[[int, int], None] | None = None,
     source: str = "",
+    overwrite: bool = False,
 ) -> SweepTable:
     """Take all runs of a sweep, in processes of their own, and write one table: results.csv and results.json.
 
@@ -78,10 +85,12 @@ def sweep(
         jobs: number of processes; None means what `joblib.parallel_config` says, else this process alone.
         on_run: told how many runs have ended, and of how many.
         source: where a configuration that is not a file comes from, for messages.
+        overwrite: whether to remove the sweep that the folder holds, and begin anew.
 
     Raises:
         InvalidInput: for a configuration that is refused, before any work.
-        ResumeMismatch: when the folder holds a run with another configuration, or to a later time.
+        ResumeMismatch: when the folder holds runs with another configuration, to a later time, or of values that are no
+            longer asked for.
         RunFolderError: when the folder holds anything else.
     """
     import joblib
@@ -89,53 +98,71 @@ def sweep(
     _check_arguments(config, folder, jobs)
     data, source = (_plain(config), source) if isinstance(config, dict) else (read_toml(config), str(config))
     runs = expand(data, source)
-    place = _claimed(Path(folder), check_config(SweepConfig, data, source), runs, source)
+    place = _claimed(Path(folder), check_config(SweepConfig, data, source), runs, source, overwrite)
     waiting = [run for run in runs if not _ended(place.path / "runs" / run.name, run)]
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator")
     # Not those of the machine: a batch system gives fewer.
     threads = max(1, joblib.cpu_count() // max(1, joblib.effective_n_jobs(jobs)))
     refused: dict[str, str] = {}
-    interrupted = False
-    try:
-        tasks = (
-            joblib.delayed(_take)(
-                run.config.model_dump(exclude_none=True), str(place.path / "runs" / run.name), threads
-            )
-            for run in waiting
-        )
-        for k, (run, refusal) in enumerate(zip(waiting, parallel(tasks), strict=True), len(runs) - len(waiting) + 1):
-            if refusal:
-                refused[run.name] = refusal
-            if on_run is not None:
-                on_run(k, len(runs))
-    except KeyboardInterrupt:
-        interrupted = True
-    with uninterrupted():
-        return _tabulated(place, runs, refused, interrupted)
+    halt, interrupted = Halt(place.path / f".halt-{secrets.token_hex(4)}"), False
+    apart = joblib.effective_n_jobs(jobs) > 1
+    with saving_before_end(f"ended by SIGTERM: the same sweep goes on with what is in {place.path}"):
+        try:
+            with halting_on_signals(halt) if apart else nullcontext():
+                tasks = (
+                    joblib.delayed(_take)(
+                        run.config.model_dump(exclude_none=True), str(place.path / "runs" / run.name), threads, halt
+                    )
+                    for run in itertools.takewhile(lambda run: not halt.asked(), waiting)
+                )
+                # Those that are not begun for an interrupt give no result.
+                results = zip(waiting, parallel(tasks), strict=False)
+                for k, (run, refusal) in enumerate(results, len(runs) - len(waiting) + 1):
+                    if refusal:
+                        refused[run.name] = refusal
+                    if on_run is not None:
+                        on_run(k, len(runs))
+        except KeyboardInterrupt:
+            interrupted = True
+        except joblib.externals.loky.BrokenProcessPool:
+            # A process that had just been started may die of the same Ctrl-C.
+            if not halt.asked():
+                raise
+        with uninterrupted():
+            interrupted = interrupted or halt.asked()
+            halt.path.unlink(missing_ok=True)
+            return _tabulated(place, runs, refused, interrupted, len(waiting))
 
 
-def _take(data: dict[str, Any], path: str, threads: int) -> str:
+def _take(data: dict[str, Any], path: str, threads: int, halt: Halt) -> str:
     """Take one run, or go on with it; return why it was refused, if it was."""
     folder = Path(path)
-    with _worker(threads):
+    if halt.asked():
+        return ""
+    with _worker(threads, halt):
         try:
             prepared = PreparedRun.of(check_config(RunConfig, data))
             goes_on = _begun(folder) and prepared.config.solve.max_steps is None and _readable(folder)
-            solution = prepared.resume(folder, None, None) if goes_on else prepared.begin(folder, None)
+            solution = prepared.resume(folder, halt, None) if goes_on else prepared.begin(folder, halt)
         except JKOError as error:
             return str(error)
-    if solution.status is Status.INTERRUPTED:
+    # An error would have joblib kill the other processes, which are saving.
+    if solution.status is Status.INTERRUPTED and not halt.asked():
         raise KeyboardInterrupt
     return ""
 
 
 @contextmanager
-def _worker(threads: int) -> Iterator[None]:
-    """Take this many threads; in a process of its own leave Ctrl-C to the first process, and warnings to the table."""
+def _worker(threads: int, halt: Halt) -> Iterator[None]:
+    """Take this many threads; in a process of its own leave signals to the first process, and warnings to the table."""
+    # A sweep in one process leaves the signals of that as they are.
+    apart = os.getpid() != halt.owner and threading.current_thread() is threading.main_thread()
     if multiprocessing.parent_process() is not None:
         end_with_parent()
-        if threading.current_thread() is threading.main_thread():
+        if apart:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            # A batch system may send it to every process, or to this one alone.
+            signal.signal(signal.SIGTERM, lambda number, frame: halt.ask())
         logging.getLogger("jko").addHandler(logging.NullHandler())
     old = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -143,6 +170,8 @@ def _worker(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(old)
+        if apart:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _check_arguments(config: Any, folder: Any, jobs: Any) -> None:
@@ -162,8 +191,8 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple | range) else value
 
 
-def _claimed(path: Path, config: SweepConfig, runs: list[SweepRun], source: str) -> Folder:
-    """Make the folder, or take over that of the same sweep."""
+def _claimed(path: Path, config: SweepConfig, runs: list[SweepRun], source: str, overwrite: bool) -> Folder:
+    """Make the folder, or take over that of the same sweep, of which more values or a later time may be asked for."""
     for run in runs:
         folder, tau = path / "runs" / run.name, run.config.scheme.tau
         resolved = problem.resolved(run.config, tau)
@@ -172,20 +201,36 @@ def _claimed(path: Path, config: SweepConfig, runs: list[SweepRun], source: str)
         except InvalidInput as error:
             where = f"{source}, {run.name}" if source else run.name
             raise InvalidInput(f"{where}: {error}") from None
-        if _begun(folder):
-            told = RunFolder(folder).read()
-            try:
-                compare_with(told["config"], problem.anchored(resolved).model_dump(exclude_none=True))
-            except ResumeMismatch as error:
-                raise ResumeMismatch(f"{folder / 'run.json'}: {error}") from None
-            if told["t1"] > run.config.solve.t1 * (1 + 1e-9):
-                raise ResumeMismatch(
-                    f"{folder} holds a run to t1 = {told['t1']!r}, and t1 is {run.config.solve.t1!r} now; a run can be "
-                    "made longer, not shorter: take another folder"
-                )
-    place = Folder.claim(path, "sweep", config)
+        if _begun(folder) and not overwrite:
+            _refuse_loss(folder, problem.anchored(resolved))
+    if not overwrite:
+        _refuse_dropped(path, runs)
+    # Each run was compared on its own.
+    place = Folder.claim(path, "sweep", config, overwrite=overwrite, adds=lambda key: True)
     place.write_run({"title": _title(runs), "status": "running", "solutions": [f"runs/{run.name}" for run in runs]})
     return place
+
+
+def _refuse_loss(folder: Path, config: RunConfig) -> None:
+    """Refuse a configuration with which the run in the folder could not go on, or would lose steps."""
+    told, solve = RunFolder(folder).read(), config.solve
+    changes = changes_of_run(told["config"], config.model_dump(exclude_none=True))
+    old = {"t1": told["t1"], "max_steps": told.get("steps") if told["status"] == Status.MAX_STEPS.value else None}
+    for key, value in old.items():
+        now = getattr(solve, key)
+        if value is not None and now is not None and value > now * (1 + 1e-9):
+            changes[f"solve.{key}"] = f"solve.{key} was {value!r} and is {now!r} now, and a run is not made shorter"
+    refuse_other_settings(folder, "run of a sweep", changes)
+
+
+def _refuse_dropped(path: Path, runs: list[SweepRun]) -> None:
+    """Refuse a sweep whose table would lose runs that the folder holds."""
+    run = read_json(path / "run.json") if (path / "run.json").exists() else {}
+    names = run.get("solutions", []) if isinstance(run, dict) and run.get("kind") == "sweep" else []
+    lost = sorted({name for name in names if _begun(path / name)} - {f"runs/{run.name}" for run in runs})
+    if lost:
+        text = f"the lists asked for {', '.join(lost[:3])}{' and others' * (len(lost) > 3)} and do not now"
+        refuse_other_settings(path, "sweep", {"sweep": text})
 
 
 def _begun(folder: Path) -> bool:
@@ -222,7 +267,9 @@ def _read_summary(folder: Path) -> Any:
         return None
 
 
-def _tabulated(place: Folder, runs: list[SweepRun], refused: dict[str, str], interrupted: bool) -> SweepTable:
+def _tabulated(
+    place: Folder, runs: list[SweepRun], refused: dict[str, str], interrupted: bool, taken: int
+) -> SweepTable:
     """Collect what the runs left, and write it."""
     found = [
         {"run": run.name, **run.parameters, **_outcome(place.path / "runs" / run.name, run, refused)} for run in runs
@@ -235,7 +282,7 @@ def _tabulated(place: Folder, runs: list[SweepRun], refused: dict[str, str], int
     writer.writerows(rows)
     write_bytes(place.path / "results.csv", text.getvalue().encode())
     write_json(place.path / "results.json", {"parameters": list(runs[0].parameters), "rows": rows})
-    table = SweepTable(place.path, rows, interrupted)
+    table = SweepTable(place.path, rows, interrupted, taken)
     bad = table.count("refused") or len(rows) - table.count("success", "stopped")
     place.write_run(
         {

@@ -38,6 +38,7 @@ def verify(
         typer.Option(metavar="S", help="Seed of every random draw (0 unless given).", rich_help_panel="Common"),
     ] = None,
     out: o.Out = None,
+    overwrite: o.Overwrite = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print verify.json instead of the table.", rich_help_panel="Common")
     ] = False,
@@ -56,7 +57,7 @@ def verify(
         _list(statements)
         return 0
     setting = Setting(quick, 0 if seed is None else seed)
-    return _verify(setting, only, Path("jko-verify") if out is None else out, as_json, verbose, quiet)
+    return _verify(setting, only, Path("jko-verify") if out is None else out, overwrite, as_json, verbose, quiet)
 
 
 def _list(statements: tuple[Statement, ...]) -> None:
@@ -65,7 +66,9 @@ def _list(statements: tuple[Statement, ...]) -> None:
         print(f"{statement.key:<{width}}  {statement.title}")
 
 
-def _verify(setting: Setting, only: list[str] | None, out: Path, as_json: bool, verbose: bool, quiet: bool) -> int:
+def _verify(
+    setting: Setting, only: list[str] | None, out: Path, overwrite: bool, as_json: bool, verbose: bool, quiet: bool
+) -> int:
     from pydantic import create_model
 
     from jko import verify as suite
@@ -77,7 +80,9 @@ def _verify(setting: Setting, only: list[str] | None, out: Path, as_json: bool, 
     statements = suite.select(only)
     model = create_model("VerifyConfig", quick=(bool, ...), seed=(int, ...), only=(list[str], ...))
     config = model(quick=setting.quick, seed=setting.seed, only=[statement.key for statement in statements])
-    folder = Folder.claim(out, "verification", config)
+    folder = Folder.claim(out, "verification", config, overwrite=overwrite)
+    if folder.finished:
+        return folder.tell(as_json, "verify.json")
     with (
         folder.watched(),
         screen.logging_to_stderr(verbose),
@@ -91,6 +96,10 @@ def _verify(setting: Setting, only: list[str] | None, out: Path, as_json: bool, 
     _report(report, saved.files, folder, as_json, quiet)
     if report.status is Status.INTERRUPTED:
         return INTERRUPTED
+    return _exit_status(report)
+
+
+def _exit_status(report: Report) -> int:
     return EXIT_STATEMENT if report.unexpected else 0
 
 
@@ -125,11 +134,11 @@ class _Saved:
         from jko.storage import write_json
 
         write_json(self.folder.path / "verify.json", report.as_data())
-        self._tell(report.status.value, self.files)
+        self._tell(report.status.value, self.files, exit_status=_exit_status(report))
         self.folder.clean(self.files, [])
 
-    def _tell(self, status: str, files: list[str]) -> None:
-        about = {"title": "verification", "status": status, "solutions": [], "files": sorted(set(files))}
+    def _tell(self, status: str, files: list[str], **more: int) -> None:
+        about = {"title": "verification", "status": status, **more, "solutions": [], "files": sorted(set(files))}
         self.folder.write_run(about, ["verify.json", *self.files])
 
 

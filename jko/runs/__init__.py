@@ -1,7 +1,7 @@
 """Run folders: what is saved while a run goes on, and what a run that was cut short continues from."""
 
-from jko.runs.description import compare_config, compare_setups, describe
-from jko.runs.folder import CHUNKED, UNFINISHED, RunFolder
+from jko.runs.description import compare_config, compare_setups, config_changes, describe
+from jko.runs.folder import CHUNKED, UNFINISHED, RunFolder, remove
 from jko.runs.inspection import inspect, mend
 from jko.runs.inventory import compare_files, digests, identify, locked, new_name, read_inventory, record
 from jko.runs.options import Checkpoint, Save
@@ -25,6 +25,7 @@ __all__ = [
     "compare_config",
     "compare_files",
     "compare_setups",
+    "config_changes",
     "describe",
     "digests",
     "end_with_parent",
@@ -37,6 +38,7 @@ __all__ = [
     "read_inventory",
     "read_run",
     "record",
+    "remove",
     "restore",
     "unpack",
 ]

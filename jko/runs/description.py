@@ -10,7 +10,7 @@ from typing import Any
 
 from jko.errors import ResumeMismatch
 
-__all__ = ["compare_config", "compare_setups", "describe"]
+__all__ = ["compare_config", "compare_setups", "config_changes", "describe"]
 
 _DEPTH = 6
 _END = "t1"
@@ -58,6 +58,15 @@ def compare_config(old: Mapping[str, Any], new: Mapping[str, Any], free: tuple[s
     for key, before, after in _differences(dict(old), dict(new), ""):
         if key not in free and key.rpartition(".")[2] != _END:
             raise _mismatch(key, before, after)
+
+
+def config_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+    """Return the entries that differ between two configurations, by key, each with both values as text."""
+    texts = {}
+    for key, *values in _differences(dict(old), dict(new), ""):
+        before, after = ("absent" if value is _ABSENT else repr(value) for value in values)
+        texts[key] = f"{key} was {before} and is {after} now"
+    return texts
 
 
 _ABSENT = object()

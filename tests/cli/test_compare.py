@@ -117,8 +117,8 @@ def test_tokens_and_heads_from_files(jko_command, keep):
 def test_points_in_single_precision_are_accepted(jko_command, keep):
     np.save("x.npy", jko.initial_tokens(6, 3, 5, dtype=torch.float32).numpy())
     for dtype in ("float64", "float32"):
-        options = ("--points", "x.npy", "--t1", "0.1", "--tau", "0.05", "--metric", "weighted", "--dtype", dtype, "-q")
-        assert jko_command("compare", *options)[0] == 0
+        options = ("--points", "x.npy", "--t1", "0.1", "--tau", "0.05", "--metric", "weighted", "--dtype", dtype)
+        assert jko_command("compare", *options, "-q", "--out", dtype)[0] == 0
     assert [item.metrics[0].finest.jko.solution.points.dtype for item in keep] == [torch.float64, torch.float32]
 
 
@@ -242,7 +242,7 @@ def test_an_earlier_comparison_is_replaced_file_by_file(jko_command):
     jko_command("compare", *TINY, "--metric", "weighted", "--metric", "headwise")
     Path("jko-compare/mine.txt").write_text("kept")
     assert Path("jko-compare/gap.png").exists()
-    assert jko_command("compare", *TINY, "--metric", "weighted")[0] == 0
+    assert jko_command("compare", *TINY, "--metric", "weighted", "--overwrite")[0] == 0
     assert Path("jko-compare/mine.txt").read_text() == "kept"
     assert not Path("jko-compare/gap.png").exists()
     assert not Path("jko-compare/headwise-jko").exists()

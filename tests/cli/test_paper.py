@@ -65,7 +65,7 @@ def test_a_rerun_computes_nothing_and_says_the_same(jko_command, monkeypatch, tm
 def test_another_setting_replaces_the_figures_and_keeps_the_runs(jko_command, tmp_path):
     folder = tmp_path / "jko-paper"
     jko_command("paper", "all", *TINY)
-    assert jko_command("paper", "fig1", *TINY, "--sign", "-1", "--phases", "spread", "-d", "2")[0] == 0
+    assert jko_command("paper", "fig1", *TINY, "--sign", "-1", "--phases", "spread", "-d", "2", "--overwrite")[0] == 0
     assert (folder / "fig1.png").exists()
     assert not (folder / "fig2.png").exists()
     summary = _summary(folder)
@@ -178,13 +178,13 @@ def test_an_interrupt_keeps_what_is_finished(jko_command, monkeypatch, tmp_path)
 def test_figures_with_other_phases_do_not_stay_beside_new_ones(jko_command, tmp_path):
     folder = tmp_path / "jko-paper"
     jko_command("paper", "fig1", *TINY, "--phases", "spread")
-    assert jko_command("paper", "fig2", *TINY)[0] == 0
+    assert jko_command("paper", "fig2", *TINY)[0] == 2
+    assert jko_command("paper", "fig2", *TINY, "--overwrite")[0] == 0
     assert not (folder / "fig1.png").exists()
     assert json.loads((folder / "run.json").read_text())["files"] == ["curves.safetensors", "fig2.pdf", "fig2.png"]
     # The comparison shows both, and leaves the others.
-    assert jko_command("paper", "comparison", *TINY, "--n", "4")[0] == 0
+    assert jko_command("paper", "comparison", *TINY, "--n", "4", "--overwrite")[0] == 0
     assert jko_command("paper", "fig1", *TINY, "--n", "4", "--phases", "spread")[0] == 0
-    assert jko_command("paper", "fig3", *TINY, "--n", "4", "--phases", "shared")[0] == 0
-    names = {path.name for path in folder.glob("*.png")}
-    assert {"fig3.png", "comparison-phases.png"} <= names
-    assert not {"fig1.png", "fig2.png"} & names
+    assert {"fig1.png", "comparison-phases.png"} <= {path.name for path in folder.glob("*.png")}
+    assert jko_command("paper", "fig3", *TINY, "--n", "4", "--phases", "shared", "--overwrite")[0] == 0
+    assert {path.name for path in folder.glob("*.png")} == {"fig3.png"}

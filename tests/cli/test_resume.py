@@ -131,8 +131,9 @@ def test_resume_finishes_what_was_interrupted(jko_command, monkeypatch):
     summary = json.loads(Path("jko-run/summary.json").read_text(), parse_constant=pytest.fail)
     assert summary["steps"] == 10
     assert "resumed" in jko_command("info", "jko-run")[1]
-    # A finished run may be replaced, and one that is not with --overwrite.
-    assert jko_command("run", _write(scheme="explicit"), "-q")[0] == 0
+    # It is replaced when that is asked for.
+    assert jko_command("run", _write(scheme="explicit"), "-q")[0] == 2
+    assert jko_command("run", _write(scheme="explicit"), "-q", "--overwrite")[0] == 0
 
 
 def test_resume_to_a_later_time(jko_command):
@@ -305,7 +306,7 @@ def test_plot_takes_the_runs_of_a_comparison(jko_command):
 def test_functionals_alone(jko_command):
     jko_command("run", _write(t1="0.03", more="save_clouds = false\n"), "-q")
     assert jko.load("jko-run").times.tolist() == [0.03]
-    jko_command("run", _write(t1="0.03", more="save_times = [0.01]\n"), "-q")
+    jko_command("run", _write(t1="0.03", more="save_times = [0.01]\n"), "-q", "--overwrite")
     assert jko.load("jko-run").times.tolist() == [0.01, 0.03]
 
 

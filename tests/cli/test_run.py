@@ -66,7 +66,7 @@ def test_echo_repeats_the_run_and_options_override(jko_command):
     assert written["measure"] == {"n": 10, "d": 3}
     jko_command("run", "a/config.toml", "--out", "b", "-q")
     assert torch.equal(jko.load("a").points, jko.load("b").points)
-    jko_command("run", "a/config.toml", "--out", "b", "-q", "--seed", "3")
+    jko_command("run", "a/config.toml", "--out", "b", "-q", "--seed", "3", "--overwrite")
     assert not torch.equal(jko.load("a").points, jko.load("b").points)
 
 

@@ -109,7 +109,7 @@ def test_a_folder_of_another_sweep_is_refused(jko_command):
     assert jko_command("sweep", _write("seed = [1]"), "-j", "1", "-q")[0] == 0
     status, _, err = jko_command("sweep", _write("seed = [1]", BASE.replace("n = 8", "n = 9")), "-j", "1", "-q")
     assert status == 2
-    assert "measure.n was 8 in the run that is to be continued, and is 9 now" in err
+    assert "jko-sweep/runs/seed1 holds a run of a sweep with other settings: measure.n was 8 and is 9 now" in err
 
 
 def test_runs_that_fail_are_rows(jko_command):
@@ -180,7 +180,7 @@ def test_a_sweep_does_not_report_other_times_or_limits_than_asked_for(jko_comman
     assert [(row["status"], row["steps"]) for row in _rows()] == [("success", "4")]
     status, out, err = jko_command("sweep", _write("H = [1]"), "-j", "1", "-q")
     assert (status, out) == (2, "")
-    assert "holds a run to t1 = 0.08, and t1 is 0.06 now" in err
+    assert "solve.t1 was 0.08 and is 0.06 now, and a run is not made shorter" in err
     assert [row["steps"] for row in _rows()] == ["4"]
 
 

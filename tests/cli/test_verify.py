@@ -56,7 +56,7 @@ def test_status_1_only_where_theory_is_contradicted(jko_command, statements):
     assert "b fails: because of b" in out
     assert "UNEXPECTED" not in out
     statements(a=lambda s: (finding("a", 2.0),), b=lambda s: (finding("b", 0.5, Verdict.FAILS),))
-    status, out, _ = jko_command("verify", "-q")
+    status, out, _ = jko_command("verify", "-q", "--overwrite")
     assert status == 1
     assert "0 of 2 verdicts" in out
     assert "UNEXPECTED: a fails, theory predicts: holds" in out
@@ -106,7 +106,7 @@ def test_what_an_earlier_run_left_is_cleared(jko_command, statements, tmp_path):
     statements(a=lambda s: (finding("a", 0.5),), b=lambda s: (finding("b", 0.5),))
     jko_command("verify", "-q")
     assert (tmp_path / "jko-verify" / "b.png").exists()
-    jko_command("verify", "-q", "--only", "a")
+    jko_command("verify", "-q", "--only", "a", "--overwrite")
     assert not (tmp_path / "jko-verify" / "b.png").exists()
     assert (tmp_path / "jko-verify" / "a.png").exists()
 
