@@ -13,7 +13,7 @@ from torch import Tensor
 from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 from jko.reductions import AbstractReduction
 from jko.storable import storable
 
@@ -186,7 +186,9 @@ class AbstractEnergy(ABC):
         Raises:
             InvalidInput: when the energy is not an average over heads.
         """
-        raise InvalidInput(f"{self.description} is no average over heads; add an attention energy, or use Wasserstein2()")
+        raise InvalidInput(
+            f"{self.description} is no average over heads; add an attention energy, or use Wasserstein2()"
+        )
 
     def members(self, indices: Sequence[int]) -> AbstractEnergy:
         """Return the energy of some members of a batch alone: itself, where all members have the same energy."""
@@ -194,6 +196,7 @@ class AbstractEnergy(ABC):
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         """Return the largest exponent in the energy at (u, t) (what overflows first); -inf where there is none."""
+        check_measure(measure)
         return -math.inf
 
     def gradient(self, measure: ParticleMeasure, t: float) -> Tensor:
@@ -204,8 +207,6 @@ class AbstractEnergy(ABC):
         """Return the sum of two energies."""
         from jko.energies.algebra import Sum
 
-        if not isinstance(other, AbstractEnergy):
-            raise InvalidInput(f"an energy can be added to another energy only, got {type(other).__name__}")
         return Sum((self, other))
 
     def __rmul__(self, coefficient: float | Callable[[float], float]) -> AbstractEnergy:

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from torch import Tensor
 
-from jko.checks import check_finite_number, check_integer, check_positive
+from jko.checks import check_finite_number, check_integer, check_kind, check_positive
 from jko.errors import InvalidInput
 
 __all__ = ["Checkpoint", "Save"]
@@ -96,8 +96,7 @@ class Checkpoint:
     def __init__(
         self, folder: str | Path, every: int | None = None, seconds: float | None = None, *, overwrite: bool = False
     ) -> None:
-        if not isinstance(folder, str | Path):
-            raise InvalidInput(f"folder must be a path, got {folder!r}")
+        check_kind(folder, (str, Path), "folder")
         seconds = 30.0 if every is None and seconds is None else seconds
         object.__setattr__(self, "folder", Path(folder))
         object.__setattr__(self, "every", None if every is None else check_integer(every, "every", least=1))

@@ -12,7 +12,7 @@ from torch import Tensor
 from jko.checks import check_finite, first_bad_index
 from jko.errors import InvalidInput
 from jko.manifolds import AbstractManifold
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 from jko.status import Status
 from jko.transport.cost import GroundCost
 from jko.transport.entropic.solve import SelfTransport
@@ -59,6 +59,7 @@ class TransportProblem:
     def __post_init__(self) -> None:
         source, target = self.source, self.target
         for measure, name in ((source, "source"), (target, "target")):
+            check_measure(measure, name)
             if measure.batch_shape:
                 raise InvalidInput(
                     f"the {name} has batch shape {tuple(measure.batch_shape)}; pass one measure at a time"
