@@ -18,6 +18,7 @@ from jko.errors import InvalidInput, ResumeMismatch, RunFolderError, SolveFailed
 from jko.flows import AbstractFlow
 from jko.grid import time_grid
 from jko.measure import ParticleMeasure, check_measure
+from jko.memory import check_fits
 from jko.progress import AbstractProgress
 from jko.records import Records
 from jko.runs import (
@@ -103,6 +104,7 @@ def solve(
     stops = _conditions(stop)
     times = _grid(t0, t1, flow, scheme)
     asked = save.steps(times, scheme.tau)
+    _check_kept(save.count(len(times) - 1, asked), measure)
     with nullcontext() if checkpoint is None else locked(checkpoint.folder):
         writer = None
         if checkpoint is not None:
@@ -227,6 +229,15 @@ def _check_parts(
     if config is not None:
         check_kind(config, dict, "config", hint="give plain data by name")
         json_bytes(config, "config")
+
+
+def _check_kept(clouds: int, measure: ParticleMeasure) -> None:
+    """Refuse clouds that memory cannot hold at the end of the run, where each is there twice."""
+    shape, way_out = (
+        (clouds, measure.n, measure.d),
+        "keep fewer: Save(every=...), Save(times=...) or Save(clouds=False)",
+    )
+    check_fits("the clouds that the run keeps", shape, measure.dtype, measure.device, way_out, copies=2)
 
 
 def _conditions(stop: Any) -> tuple[Callable[[Progressed], bool], ...]:

@@ -80,6 +80,9 @@ class Scaled(AbstractEnergy):
             curvature=None if part.curvature is None else _times(c, part.curvature),
         )
 
+    def check_curvature(self, measure: ParticleMeasure) -> None:
+        self.energy.check_curvature(measure)
+
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
         return _times(self.coefficient_at(t), self.energy.value(measure, t))
 
@@ -148,6 +151,10 @@ class Sum(AbstractEnergy):
             heads=_shifted_heads(parts) if single else None,
             curvature=_added_or_none([part.curvature for part in parts]),
         )
+
+    def check_curvature(self, measure: ParticleMeasure) -> None:
+        for term in self.terms:
+            term.check_curvature(measure)
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
         return _added([term.value(measure, t) for term in self.terms])

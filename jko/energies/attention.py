@@ -12,11 +12,19 @@ from torch import Tensor
 
 from jko.averages import head_average
 from jko.checks import check_jumps, check_sign
-from jko.energies.base import AbstractEnergy, AbstractHeadAverage, Evaluation, HeadEvaluation, PotentialField
+from jko.energies.base import (
+    PLAIN_STEP,
+    AbstractEnergy,
+    AbstractHeadAverage,
+    Evaluation,
+    HeadEvaluation,
+    PotentialField,
+)
 from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads, SelectedHeads, check_heads
 from jko.measure import ParticleMeasure, check_measure
+from jko.memory import check_fits
 from jko.reductions import AbstractReduction, PairSums, reduction_or_auto
 
 __all__ = ["AttentionEnergy"]
@@ -64,6 +72,10 @@ class AttentionEnergy(AbstractHeadAverage):
         """Return value, first variation and gradient in ONE pass; on request the curvature, or the heads' moments."""
         D = self._matrices(measure, t)
         shape = _batch_shape(measure, D)
+        if curvature:
+            self.check_curvature(measure)
+        elif moments:
+            self._check_second_moments(measure, "in a run leave the ledger out: ExplicitEuler(tau)")
         parts = [
             self._evaluate_heads(x, w, D_, curvature=curvature, moments=moments) for x, w, D_ in _batches(measure, D)
         ]
@@ -141,6 +153,23 @@ class AttentionEnergy(AbstractHeadAverage):
         D = self._matrices(measure, t)
         return max(self.reduction.largest_exponent(x, D_) for x, _, D_ in _batches(measure, D))
 
+    def check_curvature(self, measure: ParticleMeasure) -> None:
+        check_measure(measure)
+        heads, d = self.heads.num_heads, measure.d
+        self._check_second_moments(measure, PLAIN_STEP)
+        # Two products of entries, their sum, and the choice between them; packed symmetric matrices on both sides.
+        maps, hessians = (heads, *2 * (d * (d + 1) // 2,)), (heads, *measure.points.shape, d)
+        for name, shape, copies in (
+            ("the maps of second moments", maps, 4),
+            ("the Hessians of the heads", hessians, 2),
+        ):
+            check_fits(name, shape, measure.dtype, measure.device, PLAIN_STEP, copies=copies)
+
+    def _check_second_moments(self, measure: ParticleMeasure, way_out: str) -> None:
+        shape = (self.heads.num_heads, measure.d * (measure.d + 1) // 2, *measure.points.shape[:-1])
+        # Both sides, and the factors that they are summed from.
+        check_fits("the second moments", shape, measure.dtype, measure.device, way_out, copies=3)
+
     def _matrices(self, measure: ParticleMeasure, t: float) -> Tensor:
         check_measure(measure)
         D, points = self.heads.at(t), measure.points
@@ -214,6 +243,8 @@ class _HeadsApart(AbstractEnergy):
 
     def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
         D = self._matrices(measure, t)
+        if curvature:
+            self.attention.check_curvature(measure)
         heads = self.attention._evaluate_heads(measure.points, measure.weights, D, curvature=curvature)
         return Evaluation(heads.energy, heads.first_variation, heads.gradient, curvature=heads.curvature)
 

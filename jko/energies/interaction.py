@@ -53,6 +53,8 @@ class InteractionEnergy(AbstractEnergy):
         return f"interaction {self.kernel.name}, pair sums: {self.reduction.name}"
 
     def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
+        if curvature:
+            self.check_curvature(measure)
         return stacked(measure, lambda x, w: self._evaluation(x, w, order=2 if curvature else 1))
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:

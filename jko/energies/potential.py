@@ -68,6 +68,8 @@ class PotentialEnergy(AbstractEnergy):
 
     def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
         check_measure(measure)
+        if curvature:
+            self.check_curvature(measure)
         field, hessian = self._field(measure.points, t, curvature=curvature)
         return Evaluation(mass_average(measure.weights, field.value), field.value, field.gradient, curvature=hessian)
 

@@ -68,6 +68,12 @@ class Save:
         """Whether the cloud of a step is kept, where `asked` is what `steps` returned."""
         return self.clouds and (step % self.every == 0 if asked is None else step in asked)
 
+    def count(self, steps: int, asked: frozenset[int] | None) -> int:
+        """Return how many clouds a run of so many steps keeps, where `asked` is what `steps` returned."""
+        if not self.clouds:
+            return 0
+        return steps // self.every + 1 if asked is None else len(asked)
+
     def as_data(self) -> dict[str, Any]:
         """Return the choice as plain data."""
         times = None if self.times is None else list(self.times)
