@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _FLOATS = (torch.float32, torch.float64)
+_LONGEST_VALUE = 160  # characters of a value in an error; a longer one is named by its class
 
 
 def as_float_tensor(value: Any, name: str, *, dtype: torch.dtype | None = None, copy: bool = True) -> Tensor:
@@ -179,18 +180,27 @@ def check_device(name: str) -> torch.device:
     return device
 
 
-def check_kind(value: Any, kind: type, name: str, *, example: str = "") -> None:
-    """Refuse what is no instance of a class, with a hint where the class itself was given; `example` shows one."""
+def check_kind(value: Any, kind: type | tuple[type, ...], name: str, *, example: str = "", hint: str = "") -> None:
+    """Refuse what is no instance of a class, or of one of several.
+
+    Args:
+        value: what was given.
+        kind: the class or classes.
+        name: of the argument.
+        example: shows an instance.
+        hint: what to do; where a class itself was given, the error says to call it instead.
+    """
     if isinstance(value, kind):
         return
+    kinds = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
     such = f" such as {example}" if example else ""
-    hint = f"; write {value.__name__}()" if isinstance(value, type) else ""
-    got = type(value).__name__ if isinstance(value, Tensor | np.ndarray) else repr(value)
-    raise InvalidInput(f"{name} must be an instance of {kind.__name__}{such}, got {got}{hint}")
+    hint = f"write {value.__name__}()" if isinstance(value, type) else hint
+    text = type(value).__name__ if isinstance(value, Tensor | np.ndarray) else repr(value)
+    got = text if len(text) <= _LONGEST_VALUE else type(value).__name__
+    raise InvalidInput(f"{name} must be an instance of {kinds}{such}, got {got}" + (f"; {hint}" if hint else ""))
 
 
 def check_tensors(**values: Any) -> None:
     """Refuse arguments that are no tensors, by their names."""
     for name, value in values.items():
-        if not isinstance(value, Tensor):
-            raise InvalidInput(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor")
+        check_kind(value, Tensor, name, hint="use torch.as_tensor")

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
-from jko.checks import check_integer
+from jko.checks import check_integer, check_kind
 from jko.errors import InvalidInput, ResumeMismatch, RunDamaged, RunFolderError, SolveFailed
 from jko.flows import AbstractFlow
 from jko.grid import time_grid
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
+from jko.memory import check_fits
 from jko.progress import AbstractProgress
 from jko.records import Records
 from jko.runs import (
@@ -107,6 +108,7 @@ def solve(
     stops = _conditions(stop)
     times = _grid(t0, t1, flow, scheme)
     asked = save.steps(times, scheme.tau)
+    _check_kept(save.count(len(times) - 1, asked), measure)
     with nullcontext() if checkpoint is None else _owned(checkpoint.folder):
         writer = None
         if checkpoint is not None:
@@ -161,10 +163,12 @@ def resume(
         InvalidInput: for bad input, before any work.
         SolveFailed: as in `solve`.
     """
+    check_kind(folder, (str, Path, Checkpoint), "folder")
     options = folder if isinstance(folder, Checkpoint) else None
     path = options.folder if options is not None else Path(folder)  # type: ignore[arg-type]
     stops = _conditions(stop)
-    _check_kinds(((flow, AbstractFlow, "flow"), (scheme, AbstractScheme, "scheme")))
+    check_kind(flow, AbstractFlow, "flow")
+    check_kind(scheme, AbstractScheme, "scheme")
     if max_steps is not None:
         check_integer(max_steps, "max_steps", least=0)
     _check_parts(Save(), progress, options, config)
@@ -220,9 +224,9 @@ def _check(
     scheme: AbstractScheme,
     max_steps: int | None,
 ) -> None:
-    _check_kinds(
-        ((flow, AbstractFlow, "flow"), (measure, ParticleMeasure, "measure"), (scheme, AbstractScheme, "scheme"))
-    )
+    check_kind(flow, AbstractFlow, "flow")
+    check_measure(measure)
+    check_kind(scheme, AbstractScheme, "scheme")
     if measure.batch_shape:
         raise InvalidInput(
             f"solve takes one measure, got a batch of shape {tuple(measure.batch_shape)}; loop over its members"
@@ -233,25 +237,26 @@ def _check(
     scheme.check(flow)
 
 
-def _check_kinds(values: Sequence[tuple[Any, type, str]]) -> None:
-    for value, kind, name in values:
-        if not isinstance(value, kind):
-            raise InvalidInput(f"{name} must be an instance of {kind.__name__}, got {type(value).__name__}")
-
-
 def _check_parts(
     save: Save, progress: AbstractProgress | None, checkpoint: Checkpoint | None, config: dict[str, Any] | None
 ) -> None:
-    if not isinstance(save, Save):
-        raise InvalidInput(f"save must be Save(every=...), got {save!r}")
-    if progress is not None and not isinstance(progress, AbstractProgress):
-        raise InvalidInput(f"progress must be an instance of AbstractProgress, got {progress!r}")
-    if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
-        raise InvalidInput(f"checkpoint must be Checkpoint(folder, ...), got {checkpoint!r}")
+    check_kind(save, Save, "save", example="Save(every=10)")
+    if progress is not None:
+        check_kind(progress, AbstractProgress, "progress", example="RichProgress()")
+    if checkpoint is not None:
+        check_kind(checkpoint, Checkpoint, "checkpoint", example="Checkpoint(folder)")
     if config is not None:
-        if not isinstance(config, dict):
-            raise InvalidInput(f"config must be a dictionary of plain data, got {type(config).__name__}")
+        check_kind(config, dict, "config", hint="give plain data by name")
         json_bytes(config, "config")
+
+
+def _check_kept(clouds: int, measure: ParticleMeasure) -> None:
+    """Refuse clouds that memory cannot hold at the end of the run, where each is there twice."""
+    shape, way_out = (
+        (clouds, measure.n, measure.d),
+        "keep fewer: Save(every=...), Save(times=...) or Save(clouds=False)",
+    )
+    check_fits("the clouds that the run keeps", shape, measure.dtype, measure.device, way_out, copies=2)
 
 
 def _conditions(stop: Any) -> tuple[Callable[[Progressed], bool], ...]:

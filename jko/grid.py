@@ -6,8 +6,11 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import torch
+
 from jko.checks import check_finite_number, check_jumps, check_positive
 from jko.errors import InvalidInput
+from jko.memory import check_fits
 
 __all__ = ["step_size", "time_grid"]
 
@@ -46,6 +49,9 @@ def time_grid(t0: float, t1: float, tau: float, jumps: Sequence[float] = ()) -> 
     for end in ends:
         begin = times[-1]
         steps = max(1, math.ceil((end - begin - slack) / tau))
+        # A float in a list takes four words.
+        shape, way_out = (len(times) + steps, 4), "take a larger tau or a smaller t1"
+        check_fits("the times of the steps", shape, torch.float64, torch.device("cpu"), way_out)
         times += [*(begin + k * tau for k in range(1, steps)), end]
     return times
 

@@ -8,11 +8,18 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from jko.checks import as_float_tensor, check_finite, check_no_gradient, check_simplex, simplex_tolerance
+from jko.checks import (
+    as_float_tensor,
+    check_finite,
+    check_kind,
+    check_no_gradient,
+    check_simplex,
+    simplex_tolerance,
+)
 from jko.errors import InvalidInput
 from jko.storable import storable
 
-__all__ = ["ParticleMeasure"]
+__all__ = ["ParticleMeasure", "check_measure"]
 
 
 @storable
@@ -97,11 +104,16 @@ class ParticleMeasure:
             )
         check_no_gradient(points, "points")
         check_finite(points, "points")
-        return ParticleMeasure.of_checked(points.clone(memory_format=torch.contiguous_format), self.weights)
+        return ParticleMeasure.of_checked(points.detach().clone(memory_format=torch.contiguous_format), self.weights)
 
     def __repr__(self) -> str:
         batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
         return f"ParticleMeasure(n={self.n}, d={self.d}{batch}, dtype={self.dtype}, device={self.device})"
+
+
+def check_measure(measure: Any, name: str = "measure") -> None:
+    """Refuse what is no `ParticleMeasure`: points alone are none."""
+    check_kind(measure, ParticleMeasure, name, hint="wrap it in ParticleMeasure")
 
 
 def _weights(weights: Any, points: Tensor) -> Tensor:

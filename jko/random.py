@@ -11,6 +11,7 @@ import torch
 
 from jko.checks import check_integer, check_positive
 from jko.errors import InvalidInput
+from jko.memory import check_fits
 from jko.typing import Float, Tensor
 
 __all__ = ["Purpose", "check_word", "stream", "symmetric_increments"]
@@ -77,6 +78,10 @@ def symmetric_increments(
     size = check_integer(dimension, "dimension", least=1)
     length = check_integer(steps, "steps", least=1)
     scale = 0.5 * math.sqrt(check_positive(dt, "dt"))
+    way_out = "take fewer steps or heads, or a smaller dimension"
+    # The normal numbers, and their symmetric part.
+    shape = (length, count, size, size)
+    check_fits("the increments of the noise", shape, torch.float64, torch.device("cpu"), way_out, copies=2)
     normals = np.empty((length, count, size, size))
     for head in range(count):
         normals[:, head] = stream(seed, path, head).standard_normal((length, size, size))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from jko.errors import InvalidInput
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 
 __all__ = ["Trajectory"]
 
@@ -33,6 +33,8 @@ class Trajectory:
     @staticmethod
     def of(measures: Sequence[ParticleMeasure]) -> Trajectory:
         """Keep the clouds of unbatched measures."""
+        for measure in measures:
+            check_measure(measure, "every measure")
         return Trajectory(
             points=torch.cat([measure.points for measure in measures]),
             weights=torch.cat([measure.weights for measure in measures]),

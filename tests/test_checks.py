@@ -83,5 +83,5 @@ def test_what_is_of_another_kind_is_refused() -> None:
 def test_tensors_are_told_from_arrays() -> None:
     check_tensors(x=torch.ones(2), y=torch.nn.Parameter(torch.ones(2)))
     for value in ([1.0], np.ones(2), None):
-        with pytest.raises(InvalidInput, match=r"^y must be a torch\.Tensor, got"):
+        with pytest.raises(InvalidInput, match=r"^y must be an instance of Tensor, got .+; use torch\.as_tensor$"):
             check_tensors(x=torch.ones(2), y=value)

@@ -16,6 +16,7 @@ from jko.heads import AbstractHeads, ConstantHeads, OrnsteinUhlenbeckHeads, Osci
 from jko.initial import initial_heads, initial_tokens
 from jko.manifolds import AbstractManifold, Euclidean, Sphere
 from jko.measure import ParticleMeasure
+from jko.memory import check_fits
 from jko.metrics import AbstractMetric, HeadwiseWasserstein, Wasserstein2, WeightedWasserstein
 
 __all__ = [
@@ -40,7 +41,7 @@ _METRICS: dict[str, type[AbstractMetric]] = {
 }
 METRIC_NAMES = {metric: name for name, metric in _METRICS.items()}
 _MOST_STEPS = 10**7
-_MOST_BYTES = 4 * 2**30
+_CPU = torch.device("cpu")
 _DEVICES = ("cpu", "cuda")
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
@@ -90,11 +91,9 @@ def check_size(config: Any, tau: float, measure: ParticleMeasure, kept: float) -
     check_steps(t1, tau, "tau")
     if heads.num_heads is not None:
         check_path_size(t1, heads.dt, heads.num_heads, measure.d)
-    _check_bytes(
-        float(kept) * measure.points.numel() * measure.points.element_size(),
-        f"keeping {kept:.3g} clouds of n = {measure.n}, d = {measure.d}",
-        "a larger save_every or tau, or fewer samples",
-    )
+    way_out = "take a larger save_every or tau, or fewer samples"
+    shape = (float(kept), measure.n, measure.d)
+    check_fits("the clouds that are kept", shape, measure.dtype, measure.device, way_out, copies=2)
 
 
 def check_cheaply(config: Any, tau: float) -> None:
@@ -139,12 +138,9 @@ def check_path_size(t1: float, dt: float | None, num_heads: int, d: int) -> None
         InvalidInput: with its size.
     """
     nodes = 1.0 if dt is None else t1 / dt + 1
-    spacing = "of" if dt is None else f"with dt = {dt:g} to t1 = {t1:g},"
-    _check_bytes(
-        nodes * num_heads * d * d * 8,
-        f"a head path {spacing} H = {num_heads}, d = {d}",
-        "fewer heads or a smaller d" if dt is None else "a larger dt, a smaller t1, or fewer heads",
-    )
+    way_out = "fewer heads or a smaller d" if dt is None else "a larger dt, a smaller t1, or fewer heads"
+    shape = (nodes, num_heads, d, d)
+    check_fits("the matrices of the head path", shape, torch.float64, _CPU, f"take {way_out}", copies=2)
 
 
 def check_tokens(n: int, d: int) -> None:
@@ -154,12 +150,7 @@ def check_tokens(n: int, d: int) -> None:
         InvalidInput: with their size.
     """
     # They are drawn around the 2d vertices +-e_i.
-    _check_bytes(float(n + 4 * d) * d * 8, f"drawing tokens of n = {n}, d = {d}", "a smaller n or d")
-
-
-def _check_bytes(size: float, what: str, remedy: str) -> None:
-    if size > _MOST_BYTES:
-        raise InvalidInput(f"{what} takes {size / 2**30:.3g} GiB, more than {_MOST_BYTES / 2**30:g} GiB; take {remedy}")
+    check_fits("the tokens and the vertices", (n + 4 * d, d), torch.float64, _CPU, "take a smaller n or d")
 
 
 def make_measure(config: CommonConfig, manifold: AbstractManifold) -> ParticleMeasure:

@@ -20,7 +20,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from jko.checks import check_integer
+from jko.checks import check_integer, check_kind
 from jko.cli import problem
 from jko.cli.combinations import SweepRun, expand
 from jko.cli.execution import PreparedRun, changes_of_run
@@ -175,9 +175,8 @@ def _worker(threads: int, halt: Halt) -> Iterator[None]:
 
 
 def _check_arguments(config: Any, folder: Any, jobs: Any) -> None:
-    for value, name, kinds in ((config, "config", (dict, str, Path)), (folder, "folder", (str, Path))):
-        if not isinstance(value, kinds):
-            raise InvalidInput(f"{name} must be a path{', or a dictionary' * (dict in kinds)}, got {value!r}")
+    check_kind(config, (dict, str, Path), "config")
+    check_kind(folder, (str, Path), "folder")
     if jobs is not None and check_integer(jobs, "jobs", least=-1) == 0:
         raise InvalidInput("jobs must be at least 1, or -1 for one per core, got 0")
 

@@ -22,7 +22,7 @@ from jko.errors import InvalidInput
 from jko.flows import GradientFlow
 from jko.heads import AbstractHeads
 from jko.manifolds import AbstractManifold, Sphere
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 from jko.metrics import AbstractMetric, HeadwiseWasserstein, Wasserstein2, WeightedWasserstein
 from jko.progress import AbstractProgress
 from jko.schemes import JKO, AbstractScheme, ExplicitEuler
@@ -141,6 +141,7 @@ class _Plan:
         factories: tuple[Callable[[float], AbstractScheme], Callable[[float], AbstractScheme]],
         progress: AbstractProgress | None,
     ) -> _Plan:
+        check_measure(measure)
         steps = tuple(sorted((check_positive(tau, "tau") for tau in taus), reverse=True))
         if not steps or not metrics:
             raise InvalidInput("a comparison needs at least one tau and one metric")

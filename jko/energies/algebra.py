@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.checks import check_finite_number, check_jumps
+from jko.checks import check_finite_number, check_jumps, check_kind
 from jko.energies.base import AbstractEnergy, AbstractHeadAverage, Evaluation, HeadEvaluation, PotentialField
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
@@ -36,8 +36,7 @@ class Scaled(AbstractEnergy):
     def __init__(
         self, energy: AbstractEnergy, coefficient: float | Callable[[float], float], *, jumps: Iterable[float] = ()
     ) -> None:
-        if not isinstance(energy, AbstractEnergy):
-            raise InvalidInput(f"Scaled needs an energy, got {type(energy).__name__}")
+        check_kind(energy, AbstractEnergy, "energy")
         if not callable(coefficient):
             coefficient = check_finite_number(coefficient, "coefficient")
         object.__setattr__(self, "energy", energy)
@@ -81,6 +80,9 @@ class Scaled(AbstractEnergy):
             curvature=None if part.curvature is None else _times(c, part.curvature),
         )
 
+    def check_curvature(self, measure: ParticleMeasure) -> None:
+        self.energy.check_curvature(measure)
+
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
         return _times(self.coefficient_at(t), self.energy.value(measure, t))
 
@@ -118,8 +120,10 @@ class Sum(AbstractEnergy):
 
     def __init__(self, terms: Iterable[AbstractEnergy]) -> None:
         terms = tuple(terms) if isinstance(terms, Iterable) else (terms,)
-        if not terms or not all(isinstance(term, AbstractEnergy) for term in terms):
-            raise InvalidInput(f"Sum needs at least one energy, got {[type(term).__name__ for term in terms]}")
+        if not terms:
+            raise InvalidInput("Sum needs at least one energy, got none")
+        for term in terms:
+            check_kind(term, AbstractEnergy, "every term of a sum of energies")
         flat = [inner for term in terms for inner in (term.terms if isinstance(term, Sum) else (term,))]
         object.__setattr__(self, "terms", tuple(flat))
         object.__setattr__(self, "jumps", check_jumps(jump for term in flat for jump in term.jumps))
@@ -147,6 +151,10 @@ class Sum(AbstractEnergy):
             heads=_shifted_heads(parts) if single else None,
             curvature=_added_or_none([part.curvature for part in parts]),
         )
+
+    def check_curvature(self, measure: ParticleMeasure) -> None:
+        for term in self.terms:
+            term.check_curvature(measure)
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
         return _added([term.value(measure, t) for term in self.terms])

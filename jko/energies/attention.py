@@ -12,11 +12,19 @@ from torch import Tensor
 
 from jko.averages import head_average
 from jko.checks import check_jumps, check_sign
-from jko.energies.base import AbstractEnergy, AbstractHeadAverage, Evaluation, HeadEvaluation, PotentialField
+from jko.energies.base import (
+    PLAIN_STEP,
+    AbstractEnergy,
+    AbstractHeadAverage,
+    Evaluation,
+    HeadEvaluation,
+    PotentialField,
+)
 from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
-from jko.heads import AbstractHeads, SelectedHeads
-from jko.measure import ParticleMeasure
+from jko.heads import AbstractHeads, SelectedHeads, check_heads
+from jko.measure import ParticleMeasure, check_measure
+from jko.memory import check_fits
 from jko.reductions import AbstractReduction, PairSums, reduction_or_auto
 
 __all__ = ["AttentionEnergy"]
@@ -40,11 +48,7 @@ class AttentionEnergy(AbstractHeadAverage):
     jumps: tuple[float, ...] = field(repr=False)
 
     def __init__(self, heads: AbstractHeads, sign: int = 1, reduction: AbstractReduction | None = None) -> None:
-        if not isinstance(heads, AbstractHeads):
-            raise InvalidInput(
-                f"heads must be a head path such as ConstantHeads(D), got {type(heads).__name__}; wrap a tensor D "
-                "of shape (H, d, d) in ConstantHeads"
-            )
+        check_heads(heads, "heads")
         object.__setattr__(self, "heads", heads)
         object.__setattr__(self, "sign", check_sign(sign))
         object.__setattr__(self, "reduction", reduction_or_auto(reduction))
@@ -66,8 +70,12 @@ class AttentionEnergy(AbstractHeadAverage):
         self, measure: ParticleMeasure, t: float, *, curvature: bool = False, moments: bool = False
     ) -> Evaluation:
         """Return value, first variation and gradient in ONE pass; on request the curvature, or the heads' moments."""
-        D = self._matrices(measure.points, t)
+        D = self._matrices(measure, t)
         shape = _batch_shape(measure, D)
+        if curvature:
+            self.check_curvature(measure)
+        elif moments:
+            self._check_second_moments(measure, "in a run leave the ledger out: ExplicitEuler(tau)")
         parts = [
             self._evaluate_heads(x, w, D_, curvature=curvature, moments=moments) for x, w, D_ in _batches(measure, D)
         ]
@@ -82,7 +90,7 @@ class AttentionEnergy(AbstractHeadAverage):
         )
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
-        D = self._matrices(measure.points, t)
+        D = self._matrices(measure, t)
         energies = [
             self._energies(self.reduction.exponential_sums(x, w, D_, first=False), w)
             for x, w, D_ in _batches(measure, D)
@@ -96,7 +104,7 @@ class AttentionEnergy(AbstractHeadAverage):
         The largest exponent M is taken out by one more coordinate: with x' = (x, 1) and D' = diag(D, -M) the exponents
         are <x, D x> - M, so the same sums serve. Two passes.
         """
-        D = self._matrices(measure.points, t)
+        D = self._matrices(measure, t)
         rows = [self._log_energy(x, w, D_) for x, w, D_ in _batches(measure, D)]
         return torch.stack(rows).reshape(_batch_shape(measure, D))
 
@@ -111,7 +119,7 @@ class AttentionEnergy(AbstractHeadAverage):
         return largest + head_average(sums.mass @ masses, self.heads.head_weights, axis=-1).log() - math.log(2)
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
-        D = self._matrices(measure.points, t)
+        D = self._matrices(measure, t)
         shape = _batch_shape(measure, D)
         if direction.shape[-2:] != measure.points.shape[-2:] or direction.ndim > len(shape) + 2:
             raise InvalidInput(
@@ -128,7 +136,7 @@ class AttentionEnergy(AbstractHeadAverage):
         return _HeadsApart(self)
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
-        D, weights = self._matrices(measure.points, t), self.heads.head_weights
+        D, weights = self._matrices(measure, t), self.heads.head_weights
         shape, m = _batch_shape(measure, D), targets.shape[-2:]
         places = targets.expand(*shape, *m).reshape(-1, *m)
         fields = [self._field(z, x, w, D_) for z, (x, w, D_) in zip(places, _batches(measure, D), strict=True)]
@@ -142,11 +150,29 @@ class AttentionEnergy(AbstractHeadAverage):
         return PotentialField(value, self._head_gradient(sums, D))
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
-        D = self._matrices(measure.points, t)
+        D = self._matrices(measure, t)
         return max(self.reduction.largest_exponent(x, D_) for x, _, D_ in _batches(measure, D))
 
-    def _matrices(self, points: Tensor, t: float) -> Tensor:
-        D = self.heads.at(t)
+    def check_curvature(self, measure: ParticleMeasure) -> None:
+        check_measure(measure)
+        heads, d = self.heads.num_heads, measure.d
+        self._check_second_moments(measure, PLAIN_STEP)
+        # Two products of entries, their sum, and the choice between them; packed symmetric matrices on both sides.
+        maps, hessians = (heads, *2 * (d * (d + 1) // 2,)), (heads, *measure.points.shape, d)
+        for name, shape, copies in (
+            ("the maps of second moments", maps, 4),
+            ("the Hessians of the heads", hessians, 2),
+        ):
+            check_fits(name, shape, measure.dtype, measure.device, PLAIN_STEP, copies=copies)
+
+    def _check_second_moments(self, measure: ParticleMeasure, way_out: str) -> None:
+        shape = (self.heads.num_heads, measure.d * (measure.d + 1) // 2, *measure.points.shape[:-1])
+        # Both sides, and the factors that they are summed from.
+        check_fits("the second moments", shape, measure.dtype, measure.device, way_out, copies=3)
+
+    def _matrices(self, measure: ParticleMeasure, t: float) -> Tensor:
+        check_measure(measure)
+        D, points = self.heads.at(t), measure.points
         if D.shape[-1] != points.shape[-1]:
             raise InvalidInput(
                 f"heads of shape {tuple(D.shape)} do not fit points of shape {tuple(points.shape)}: "
@@ -216,26 +242,30 @@ class _HeadsApart(AbstractEnergy):
         return f"{self.attention.description}, head by head"
 
     def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
-        heads = self.attention._evaluate_heads(
-            measure.points, measure.weights, self._matrices(measure, t), curvature=curvature
-        )
+        D = self._matrices(measure, t)
+        if curvature:
+            self.attention.check_curvature(measure)
+        heads = self.attention._evaluate_heads(measure.points, measure.weights, D, curvature=curvature)
         return Evaluation(heads.energy, heads.first_variation, heads.gradient, curvature=heads.curvature)
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
-        return self.attention._directional(measure.points, measure.weights, self._matrices(measure, t), direction)
+        D = self._matrices(measure, t)
+        return self.attention._directional(measure.points, measure.weights, D, direction)
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
-        return self.attention._field(targets, measure.points, measure.weights, self._matrices(measure, t))
+        D = self._matrices(measure, t)
+        return self.attention._field(targets, measure.points, measure.weights, D)
 
     def members(self, indices: Sequence[int]) -> _HeadsApart:
         energy = self.attention
         return _HeadsApart(AttentionEnergy(SelectedHeads(energy.heads, tuple(indices)), energy.sign, energy.reduction))
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
-        return self.attention.reduction.largest_exponent(measure.points, self._matrices(measure, t))
+        D = self._matrices(measure, t)
+        return self.attention.reduction.largest_exponent(measure.points, D)
 
     def _matrices(self, measure: ParticleMeasure, t: float) -> Tensor:
-        D = self.attention._matrices(measure.points, t)
+        D = self.attention._matrices(measure, t)
         if D.ndim != 3 or measure.batch_shape != D.shape[:1]:
             raise InvalidInput(f"head-wise points need shape ({D.shape[-3]}, n, d), got {tuple(measure.points.shape)}")
         return D

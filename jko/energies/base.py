@@ -13,12 +13,22 @@ from torch import Tensor
 from jko.energies.moments import PairMoments
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
+from jko.memory import check_fits
 from jko.reductions import AbstractReduction
 from jko.storable import storable
 from jko.typing import default
 
-__all__ = ["AbstractEnergy", "AbstractHeadAverage", "Evaluation", "HeadEvaluation", "PotentialField"]
+__all__ = [
+    "PLAIN_STEP",
+    "AbstractEnergy",
+    "AbstractHeadAverage",
+    "Evaluation",
+    "HeadEvaluation",
+    "PotentialField",
+]
+
+PLAIN_STEP = "in a JKO step leave the Newton blocks out: minimizer=Anderson(newton=False)"
 
 
 @storable
@@ -203,7 +213,15 @@ class AbstractEnergy(ABC):
     @default
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         """Return the largest exponent in the energy at (u, t) (what overflows first); -inf where there is none."""
+        check_measure(measure)
         return -math.inf
+
+    def check_curvature(self, measure: ParticleMeasure) -> None:
+        """Raise InvalidInput where `evaluate(..., curvature=True)` would ask for more memory than there is."""
+        check_measure(measure)
+        shape = (*measure.points.shape, measure.d)
+        # The rows, and all of them in one array.
+        check_fits("the Hessians at the particles", shape, measure.dtype, measure.device, PLAIN_STEP, copies=2)
 
     def gradient(self, measure: ParticleMeasure, t: float) -> Tensor:
         """Return the ambient gradient per unit mass, shape (*batch, n, d)."""
@@ -213,8 +231,6 @@ class AbstractEnergy(ABC):
         """Return the sum of two energies."""
         from jko.energies.algebra import Sum
 
-        if not isinstance(other, AbstractEnergy):
-            raise InvalidInput(f"an energy can be added to another energy only, got {type(other).__name__}")
         return Sum((self, other))
 
     def __rmul__(self, coefficient: float | Callable[[float], float]) -> AbstractEnergy:

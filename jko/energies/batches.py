@@ -10,7 +10,7 @@ from torch import Tensor
 
 from jko.energies.base import Evaluation, PotentialField
 from jko.errors import InvalidInput
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 
 __all__ = ["check_direction", "for_each", "stacked", "stacked_fields"]
 
@@ -51,12 +51,14 @@ def stacked_fields(
     return PotentialField(value.reshape(*shape, *value.shape[1:]), gradient.reshape(*shape, *gradient.shape[1:]))
 
 
-def check_direction(direction: Tensor, points: Tensor) -> Tensor:
-    """Return directions of the shape of the points.
+def check_direction(direction: Tensor, measure: ParticleMeasure) -> Tensor:
+    """Return directions of the shape of the points of a measure.
 
     Raises:
         InvalidInput: when they do not fit.
     """
+    check_measure(measure)
+    points = measure.points
     if direction.shape[-2:] != points.shape[-2:] or direction.ndim > points.ndim:
         raise InvalidInput(f"direction has shape {tuple(direction.shape)}, the particles have {tuple(points.shape)}")
     return direction.expand_as(points)
@@ -64,6 +66,7 @@ def check_direction(direction: Tensor, points: Tensor) -> Tensor:
 
 def _members(measure: ParticleMeasure) -> list[tuple[Tensor, Tensor, tuple[int, ...]]]:
     """Points (n, d), weights (n,) and index of each member of a batch."""
+    check_measure(measure)
     shape = measure.batch_shape
     weights = measure.weights.expand(*shape, measure.n)
     indices = itertools.product(*(range(size) for size in shape))

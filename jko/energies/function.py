@@ -13,7 +13,7 @@ from jko.checks import check_jumps
 from jko.energies.base import AbstractEnergy, Evaluation, PotentialField
 from jko.energies.batches import check_direction, for_each, stacked
 from jko.errors import InvalidInput
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 
 __all__ = ["FunctionEnergy"]
 
@@ -62,10 +62,11 @@ class FunctionEnergy(AbstractEnergy):
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
         _refuse_tracers(measure)
-        direction = check_direction(direction, measure.points)
+        direction = check_direction(direction, measure)
         return for_each(measure, lambda x, w, index: self._product(x, w, t, direction[index]))
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField | None:
+        check_measure(measure)
         return None
 
     def _evaluation(self, points: Tensor, weights: Tensor, t: float) -> Evaluation:
@@ -108,6 +109,7 @@ class FunctionEnergy(AbstractEnergy):
 
 
 def _refuse_tracers(measure: ParticleMeasure) -> None:
+    check_measure(measure)
     tracers = measure.weights == 0
     if bool(tracers.any()):
         index = [int(i) for i in tracers.nonzero()[0]]

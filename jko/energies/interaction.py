@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from jko.averages import mass_average
+from jko.checks import check_kind
 from jko.energies.base import AbstractEnergy, Evaluation, PotentialField
 from jko.energies.batches import check_direction, for_each, stacked, stacked_fields
-from jko.errors import InvalidInput
 from jko.kernels import AbstractKernel
 from jko.measure import ParticleMeasure
 from jko.reductions import AbstractPairs, AbstractReduction, pairs_by, reduction_or_auto
@@ -37,9 +37,8 @@ class InteractionEnergy(AbstractEnergy):
     reduction: AbstractReduction
 
     def __init__(self, kernel: AbstractKernel, reduction: AbstractReduction | None = None) -> None:
-        if not isinstance(kernel, AbstractKernel):
-            hint = "; wrap a function W(x, y) in FunctionKernel" if callable(kernel) else ""
-            raise InvalidInput(f"kernel must be an instance such as GaussianKernel(1.0), got {kernel!r}{hint}")
+        hint = "wrap a function W(x, y) in FunctionKernel" if callable(kernel) else ""
+        check_kind(kernel, AbstractKernel, "kernel", example="GaussianKernel(1.0)", hint=hint)
         reduction = reduction_or_auto(reduction)
         pairs_by(reduction, kernel)
         object.__setattr__(self, "kernel", kernel)
@@ -54,6 +53,8 @@ class InteractionEnergy(AbstractEnergy):
         return f"interaction {self.kernel.name}, pair sums: {self.reduction.name}"
 
     def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
+        if curvature:
+            self.check_curvature(measure)
         return stacked(measure, lambda x, w: self._evaluation(x, w, order=2 if curvature else 1))
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
@@ -64,7 +65,7 @@ class InteractionEnergy(AbstractEnergy):
         return for_each(measure, value)
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
-        direction = check_direction(direction, measure.points)
+        direction = check_direction(direction, measure)
 
         def product(x: Tensor, w: Tensor, index: tuple[int, ...]) -> Tensor:
             moving = direction[index]

@@ -15,7 +15,7 @@ from jko.checks import check_jumps
 from jko.energies.base import AbstractEnergy, Evaluation, PotentialField
 from jko.energies.batches import check_direction
 from jko.errors import InvalidInput
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 
 __all__ = ["PotentialEnergy"]
 
@@ -67,16 +67,19 @@ class PotentialEnergy(AbstractEnergy):
         return f"potential {name}{'(x, t)' if self.moves else '(x)'}"
 
     def evaluate(self, measure: ParticleMeasure, t: float, *, curvature: bool = False) -> Evaluation:
+        check_measure(measure)
+        if curvature:
+            self.check_curvature(measure)
         field, hessian = self._field(measure.points, t, curvature=curvature)
         return Evaluation(mass_average(measure.weights, field.value), field.value, field.gradient, curvature=hessian)
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
+        check_measure(measure)
         with torch.no_grad():
             return mass_average(measure.weights, self._values(measure.points, t))
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
-        x = measure.points
-        direction = check_direction(direction, x)
+        direction, x = check_direction(direction, measure), measure.points
         if self.product is not None:
             return _checked(self.product(x, direction, *self._time(t)), x.shape, x, "hessian_product").detach()
         with torch.inference_mode(False), torch.enable_grad():
@@ -90,6 +93,7 @@ class PotentialEnergy(AbstractEnergy):
         return product
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
+        check_measure(measure)
         return self._field(targets, t, curvature=False)[0]
 
     def _field(self, x: Tensor, t: float, *, curvature: bool) -> tuple[PotentialField, Tensor | None]:

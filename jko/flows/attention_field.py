@@ -12,8 +12,8 @@ from jko.averages import head_average
 from jko.checks import check_jumps, check_sign
 from jko.errors import InvalidInput
 from jko.flows.fields import AbstractField
-from jko.heads import AbstractHeads
-from jko.measure import ParticleMeasure
+from jko.heads import AbstractHeads, check_heads
+from jko.measure import ParticleMeasure, check_measure
 from jko.reductions import AbstractReduction, reduction_or_auto
 
 __all__ = ["AttentionField"]
@@ -53,11 +53,7 @@ class AttentionField(AbstractField):
         reduction: AbstractReduction | None = None,
     ) -> None:
         for path, name in ((heads, "heads"), (heads if values is None else values, "values")):
-            if not isinstance(path, AbstractHeads):
-                raise InvalidInput(
-                    f"{name} must be a head path such as ConstantHeads(D), got {type(path).__name__}; wrap a tensor "
-                    "of shape (H, d, d) in ConstantHeads"
-                )
+            check_heads(path, name)
         if values is not None:
             _check_values(heads, values)
         object.__setattr__(self, "heads", heads)
@@ -92,6 +88,7 @@ class AttentionField(AbstractField):
         self, measure: ParticleMeasure, t: float
     ) -> tuple[torch.Size, list[tuple[Tensor, Tensor, Tensor, Tensor]]]:
         """The shape of the batch, and points, weights, heads and values of each member of it."""
+        check_measure(measure)
         D = self._matrices(self.heads, measure, t)
         V = D if self.values is None else self._matrices(self.values, measure, t)
         shape = torch.broadcast_shapes(measure.batch_shape, D.shape[:-3], V.shape[:-3])

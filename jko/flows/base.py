@@ -9,10 +9,9 @@ from typing import final
 
 from torch import Tensor
 
-from jko.checks import check_kind
 from jko.energies import Evaluation
 from jko.manifolds import AbstractManifold
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 from jko.storable import storable
 
 __all__ = ["AbstractFlow", "FlowState", "check_measure"]
@@ -90,7 +89,7 @@ class AbstractFlow(ABC):
         """Say why values at (u, t) are inf or NaN, with the largest exponent where there is one."""
 
 
-def check_measure(measure: ParticleMeasure, manifold: AbstractManifold) -> None:
+def check_on_manifold(measure: ParticleMeasure, manifold: AbstractManifold) -> None:
     """Refuse what is no measure, and measures off the manifold."""
-    check_kind(measure, ParticleMeasure, "measure", example="ParticleMeasure(points)")
+    check_measure(measure)
     manifold.check(measure.points)

@@ -13,10 +13,10 @@ from jko.averages import mass_average
 from jko.checks import check_kind
 from jko.energies import AbstractEnergy, AttentionEnergy, Evaluation
 from jko.errors import InvalidInput
-from jko.flows.base import AbstractFlow, FlowState, check_measure
+from jko.flows.base import AbstractFlow, FlowState, check_on_manifold
 from jko.flows.overflow import explain_overflow
 from jko.manifolds import AbstractManifold, Sphere
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 from jko.metrics import AbstractMetric, Fields, WeightedWasserstein
 from jko.metrics.norms import squared_norm
 from jko.numerics import row_sum
@@ -80,18 +80,19 @@ class GradientFlow(AbstractFlow):
 
     def fields(self, measure: ParticleMeasure, t: float, evaluation: Evaluation | None = None) -> Fields:
         """Return the vector fields at (u, t), from the evaluation at (u, t) where it is already at hand."""
+        check_measure(measure)
         if evaluation is None:
             evaluation = self.energy.evaluate(measure, t)
         return Fields.of(evaluation, measure, self.manifold, t)
 
     def velocity(self, measure: ParticleMeasure, t: float) -> Tensor:
-        check_measure(measure, self.manifold)
+        check_on_manifold(measure, self.manifold)
         with torch.no_grad():
             return self.metric.velocity(self.fields(measure, t))
 
     def slope(self, measure: ParticleMeasure, t: float) -> Tensor:
         """Return the metric slope of sE at (u, t), shape (*batch,), float64."""
-        check_measure(measure, self.manifold)
+        check_on_manifold(measure, self.manifold)
         with torch.no_grad():
             return self.metric.squared_slope(self.fields(measure, t)).sqrt()
 
@@ -121,6 +122,7 @@ class GradientFlow(AbstractFlow):
         return FlowState(fields.measure, fields.t, velocity, columns, fields.evaluation)
 
     def value(self, measure: ParticleMeasure, t: float) -> float | None:
+        check_measure(measure)
         return float(self.energy.value(measure, t))
 
     def explain_non_finite(self, measure: ParticleMeasure, t: float) -> str:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from jko.averages import mass_average
 from jko.checks import check_kind
-from jko.flows.base import AbstractFlow, FlowState, check_measure
+from jko.flows.base import AbstractFlow, FlowState, check_on_manifold
 from jko.flows.fields import AbstractField
 from jko.flows.overflow import explain_overflow
 from jko.manifolds import AbstractManifold, Sphere
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 from jko.numerics import row_sum
 
 __all__ = ["VelocityFlow"]
@@ -58,7 +58,7 @@ class VelocityFlow(AbstractFlow):
         self.field.check_times(t0, t1)
 
     def velocity(self, measure: ParticleMeasure, t: float) -> Tensor:
-        check_measure(measure, self.manifold)
+        check_on_manifold(measure, self.manifold)
         with torch.no_grad():
             return self.manifold.project_vector(measure.points, self.field.evaluate(measure, t))
 
@@ -69,6 +69,7 @@ class VelocityFlow(AbstractFlow):
         return FlowState(measure, t, velocity, {"speed2": float(speed2)}, None)
 
     def value(self, measure: ParticleMeasure, t: float) -> float | None:
+        check_measure(measure)
         return None
 
     def explain_non_finite(self, measure: ParticleMeasure, t: float) -> str:

@@ -1,6 +1,6 @@
 """Head processes: paths t -> D(t) of the matrices of the attention heads."""
 
-from jko.heads.base import AbstractHeads, AbstractItoHeads, HeadIncrement
+from jko.heads.base import AbstractHeads, AbstractItoHeads, HeadIncrement, check_heads
 from jko.heads.constant import ConstantHeads
 from jko.heads.ito import ItoHeads
 from jko.heads.ornstein_uhlenbeck import OrnsteinUhlenbeckHeads
@@ -18,4 +18,5 @@ __all__ = [
     "OscillatingHeads",
     "SelectedHeads",
     "TabulatedHeads",
+    "check_heads",
 ]

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from jko.checks import as_float_tensor, check_finite, check_number, check_simplex, simplex_tolerance
+from jko.checks import as_float_tensor, check_finite, check_kind, check_number, check_simplex, simplex_tolerance
 from jko.errors import InvalidInput
 from jko.typing import Float, Tensor
 
@@ -19,6 +19,7 @@ __all__ = [
     "HeadIncrement",
     "check_head_matrices",
     "check_head_weights",
+    "check_heads",
     "check_time",
 ]
 
@@ -150,6 +151,12 @@ def check_head_weights(value: Any, num_heads: int) -> Tensor | None:
         return weights
     weights = weights.to(torch.float64)
     return weights / weights.sum()
+
+
+def check_heads(value: Any, name: str) -> None:
+    """Refuse what is no path of heads: a tensor of matrices is none."""
+    hint = "wrap a tensor of shape (H, d, d) in ConstantHeads"
+    check_kind(value, AbstractHeads, name, example="ConstantHeads(D)", hint=hint)
 
 
 def check_time(t: float, t1: float, *, slack: float) -> float:

@@ -70,7 +70,7 @@ class ItoHeads(AbstractItoHeads):
             if not callable(function):
                 raise InvalidInput(f"{name} must be a function (D, t) -> tensor, got {type(function).__name__}")
         step, end = check_positive(dt, "dt"), check_positive(t1, "t1")
-        times = uniform_times(step, end)
+        times = uniform_times(step, end, initial.shape, copies=3)
         seed, path = check_word(seed, "seed"), check_word(path, "path")
         weights = check_head_weights(head_weights, len(initial))
         noise = symmetric_increments(seed, path, len(initial), initial.shape[-1], len(times) - 1, step)

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from torch import Tensor
 
 from jko.errors import InvalidInput
 from jko.heads.base import check_time
+from jko.memory import check_fits
 
 __all__ = ["SNAP", "NodePath", "uniform_times"]
 
+_CPU = torch.device("cpu")
 SNAP = 1e-9
 """Distance in time within which a query takes the value of a node, so that rounded times give exact values."""
 
@@ -94,7 +97,21 @@ class NodePath:
         return nearest
 
 
-def uniform_times(dt: float, t1: float) -> tuple[float, ...]:
-    """Nodes 0, dt, 2 dt, ... up to the first that reaches t1 up to rounding."""
+def uniform_times(dt: float, t1: float, shape: Sequence[int], *, copies: int) -> tuple[float, ...]:
+    """Return the nodes 0, dt, 2 dt, ... up to the first that reaches t1 up to rounding.
+
+    Args:
+        dt: distance of the nodes.
+        t1: the time to reach.
+        shape: of the value at a node.
+        copies: arrays of one such value a node that are made.
+
+    Raises:
+        InvalidInput: where they, or the times themselves, do not fit in memory.
+    """
+    steps, way_out = max(1.0, t1 / dt), "take a larger dt, a smaller t1, or fewer heads"
+    check_fits("the values at the nodes", (steps, *shape), torch.float64, _CPU, way_out, copies=copies)
+    # A float in a tuple takes four words.
+    check_fits("the times of the nodes", (steps, 4), torch.float64, _CPU, way_out)
     steps = max(1, math.ceil(t1 / dt - SNAP))
     return tuple(k * dt for k in range(steps + 1))

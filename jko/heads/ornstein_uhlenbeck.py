@@ -74,7 +74,7 @@ class OrnsteinUhlenbeckHeads(AbstractItoHeads):
         end = check_positive(t1, "t1")
         if not exact:
             _refuse_unstable(step, "exact=True or a smaller dt")
-        times = uniform_times(step, end)
+        times = uniform_times(step, end, initial.shape, copies=2)
         num_heads, dimension = initial.shape[0], initial.shape[-1]
         seed, path = check_word(seed, "seed"), check_word(path, "path")
         relaxation, noise_scale, noise_time = _coefficients(variance, step, exact)

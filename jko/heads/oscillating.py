@@ -57,7 +57,7 @@ class OscillatingHeads(AbstractItoHeads):
         if step > 2:
             raise InvalidInput(f"explicit Euler with dt = {step!r} explodes, since |1 - dt| > 1; use a smaller dt")
         angles = _check_phases(phases, len(initial))
-        times = uniform_times(step, end)
+        times = uniform_times(step, end, initial.shape, copies=1)
         values = torch.empty((len(times), *initial.shape), dtype=torch.float64, device="cpu")
         values[0] = initial
         for k, time in enumerate(times[:-1]):

@@ -12,7 +12,7 @@ from torch import Tensor
 from jko.averages import harmonic_mean, normalized_average
 from jko.energies import AbstractEnergy, Evaluation
 from jko.manifolds import AbstractManifold
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 
 __all__ = ["AbstractMetric", "Fields"]
 
@@ -43,6 +43,7 @@ class Fields:
     @staticmethod
     def of(evaluation: Evaluation, measure: ParticleMeasure, manifold: AbstractManifold, t: float) -> Fields:
         """Form the fields from one evaluation; the projection comes after the average over heads."""
+        check_measure(measure)
         heads = evaluation.heads
         normalized = effective = None
         if heads is not None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from jko.averages import harmonic_mean, head_average
 from jko.energies import AbstractHeadAverage
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 
 __all__ = ["MobilityField"]
 
@@ -28,6 +28,9 @@ class MobilityField:
     energy: AbstractHeadAverage
     measure: ParticleMeasure
     t: float
+
+    def __post_init__(self) -> None:
+        check_measure(self.measure)
 
     def at(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Return b and its ambient gradient at points (m, d): shapes (m,) and (m, d); one pass."""

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from torch import Tensor
 
-from jko.checks import check_finite_number, check_integer, check_positive
+from jko.checks import check_finite_number, check_integer, check_kind, check_positive
 from jko.errors import InvalidInput
 
 __all__ = ["Checkpoint", "Save"]
@@ -68,6 +68,12 @@ class Save:
         """Whether the cloud of a step is kept, where `asked` is what `steps` returned."""
         return self.clouds and (step % self.every == 0 if asked is None else step in asked)
 
+    def count(self, steps: int, asked: frozenset[int] | None) -> int:
+        """Return how many clouds a run of so many steps keeps, where `asked` is what `steps` returned."""
+        if not self.clouds:
+            return 0
+        return steps // self.every + 1 if asked is None else len(asked)
+
     def as_data(self) -> dict[str, Any]:
         """Return the choice as plain data."""
         times = None if self.times is None else list(self.times)
@@ -96,8 +102,7 @@ class Checkpoint:
     def __init__(
         self, folder: str | Path, every: int | None = None, seconds: float | None = None, *, overwrite: bool = False
     ) -> None:
-        if not isinstance(folder, str | Path):
-            raise InvalidInput(f"folder must be a path, got {folder!r}")
+        check_kind(folder, (str, Path), "folder")
         seconds = 30.0 if every is None and seconds is None else seconds
         object.__setattr__(self, "folder", Path(folder))
         object.__setattr__(self, "every", None if every is None else check_integer(every, "every", least=1))

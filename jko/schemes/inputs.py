@@ -9,7 +9,7 @@ import torch
 from jko.checks import check_finite_number, check_positive
 from jko.errors import InvalidInput
 from jko.flows import AbstractFlow, FlowState
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 from jko.schemes.base import StepState
 
 __all__ = ["check_step", "start_state"]
@@ -24,8 +24,7 @@ def check_step(
     evaluate: Callable[[ParticleMeasure, float], FlowState] | None = None,
 ) -> StepState:
     """Validate the arguments of a step and return the state at its start (a pass only where none was given)."""
-    if not isinstance(measure, ParticleMeasure):
-        raise InvalidInput(f"measure must be a ParticleMeasure, got {type(measure).__name__}")
+    check_measure(measure)
     if measure.batch_shape:
         raise InvalidInput(
             f"a step takes one measure, got a batch of shape {tuple(measure.batch_shape)}; loop over its members"
@@ -51,6 +50,7 @@ def start_state(
     evaluate: Callable[[ParticleMeasure, float], FlowState] | None = None,
 ) -> StepState:
     """Return the state at (measure, t): one pass, by `evaluate` where it is given."""
+    check_measure(measure)
     flow.manifold.check(measure.points)
     with torch.no_grad():
         return StepState(flow, (evaluate or flow.state)(measure, t))

@@ -14,7 +14,7 @@ from torch import Tensor
 from jko.checks import check_kind, check_positive
 from jko.errors import InvalidInput
 from jko.flows import AbstractFlow, GradientFlow
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 from jko.metrics import Fields
 from jko.numerics import row_sum
 from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
@@ -26,6 +26,7 @@ from jko.schemes.minimizers import (
     Anderson,
     Minimization,
     TrustNewton,
+    check_blocks,
     judge,
     minimize,
     reported_residual,
@@ -101,6 +102,7 @@ class JKO(AbstractScheme):
 
     def start(self, flow: AbstractFlow, measure: ParticleMeasure, t: float) -> StepState:
         self.check(flow)
+        self._check_size(flow, measure, None)
         state = start_state(flow, measure, t)
         if isinstance(self.transport, Sinkhorn):
             assert isinstance(flow, GradientFlow)
@@ -123,9 +125,22 @@ class JKO(AbstractScheme):
         tau = self.tau if tau is None else tau
         self.check(flow)
         assert isinstance(flow, GradientFlow)
+        self._check_size(flow, measure, guess)
         state = check_step(flow, measure, t, tau, state)
         with torch.no_grad():
             return self._step(flow, measure, t, tau, state, guess)
+
+    def _check_size(self, flow: AbstractFlow, measure: ParticleMeasure, guess: ParticleMeasure | None) -> None:
+        """Refuse arrays that memory cannot hold, before the first pass."""
+        check_measure(measure)
+        if guess is not None:
+            check_measure(guess, "guess")
+        self.transport.check_size(measure.n, measure.n if guess is None else guess.n, measure.device)
+        assert isinstance(flow, GradientFlow)
+        # An energy that does not move has no curvature at hand: its evaluation is that of the step before.
+        if self.minimizer.wants_curvature and flow.moves:
+            flow.energy.check_curvature(measure)
+            check_blocks(flow.energy.attention_parts[0].heads.num_heads if flow.metric.lifted else 1, measure)
 
     def _step(
         self,

@@ -12,9 +12,9 @@ from torch import Tensor
 from jko.checks import check_finite, check_no_gradient, first_bad_index
 from jko.errors import InvalidInput
 from jko.manifolds import AbstractManifold
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 from jko.status import Status
-from jko.transport.cost import GroundCost
+from jko.transport.cost import GroundCost, check_dense
 from jko.transport.entropic.solve import SelfTransport
 
 __all__ = [
@@ -59,6 +59,7 @@ class TransportProblem:
     def __post_init__(self) -> None:
         source, target = self.source, self.target
         for measure, name in ((source, "source"), (target, "target")):
+            check_measure(measure, name)
             if measure.batch_shape:
                 raise InvalidInput(
                     f"the {name} has batch shape {tuple(measure.batch_shape)}; pass one measure at a time"
@@ -273,6 +274,16 @@ class AbstractTransport(ABC):
     @abstractmethod
     def symmetric(self) -> bool:
         """Whether a mobility must enter symmetrically: with `target_mobility`."""
+
+    @property
+    def dense(self) -> bool:
+        """Whether it forms arrays over all pairs, whatever their number."""
+        return False
+
+    def check_size(self, n: int, m: int, device: torch.device) -> None:
+        """Raise InvalidInput when n sources and m targets ask for an array that memory cannot hold."""
+        if self.dense:
+            check_dense((n, m), device)
 
     @abstractmethod
     def solve(self, problem: TransportProblem, start: TransportSolution | None = None) -> TransportSolution:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from jko.manifolds import AbstractManifold, Euclidean, Sphere
+from jko.memory import check_fits
 from jko.numerics import row_sum
 
-__all__ = ["GroundCost"]
+__all__ = ["GroundCost", "check_dense"]
 
 _CPU_BLOCK = 1 << 19
 _DEVICE_BLOCK = 1 << 24
@@ -121,7 +122,12 @@ class GroundCost:
         return self.scaled(self.squares(rows), rows)
 
     def matrix(self) -> Tensor:
-        """Return the whole cost, shape (n, m)."""
+        """Return the whole cost, shape (n, m).
+
+        Raises:
+            InvalidInput: where memory cannot hold it twice, as the solvers of dense problems do.
+        """
+        check_dense(self.shape, self.source.device)
         out = torch.empty(self.shape, dtype=torch.float64, device=self.source.device)
         for rows in self.blocks():
             out[rows] = self.block(rows)
@@ -210,6 +216,12 @@ class GroundCost:
         if alpha is not None:
             return alpha[columns]
         return torch.ones(rows.shape, dtype=torch.float64, device=self.source.device)
+
+
+def check_dense(shape: tuple[int, int], device: torch.device) -> None:
+    """Refuse a matrix over all pairs that memory cannot hold, together with a kernel or a copy of the same size."""
+    way_out = "take fewer particles, or Sinkhorn(eps, lazy=True), which forms it block by block"
+    check_fits("the costs of all pairs", shape, torch.float64, device, way_out, copies=2)
 
 
 def _distances(y: Tensor, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from jko.checks import check_simplex
 from jko.errors import InvalidInput, JKOError
 from jko.manifolds import AbstractManifold
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 from jko.transport.cost import GroundCost
 from jko.transport.network import assigned, is_assignment, network_simplex
 
@@ -51,6 +51,7 @@ def optimal_cost(cost: Tensor, source_weights: Tensor, target_weights: Tensor) -
 def squared_wasserstein(mu: ParticleMeasure, nu: ParticleMeasure, manifold: AbstractManifold) -> float:
     """Return the exact W_2^2(mu, nu) between two unbatched measures, in squared units of length."""
     for measure, name in ((mu, "mu"), (nu, "nu")):
+        check_measure(measure, name)
         if measure.batch_shape:
             raise InvalidInput(f"{name} has batch shape {tuple(measure.batch_shape)}; pass one measure at a time")
         manifold.check(measure.points, f"{name}.points")

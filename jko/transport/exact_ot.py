@@ -58,6 +58,10 @@ class ExactOT(AbstractTransport):
     def symmetric(self) -> bool:
         return False
 
+    @property
+    def dense(self) -> bool:
+        return True
+
     def solve(self, problem: TransportProblem, start: TransportSolution | None = None) -> TransportSolution:
         cost = problem.cost()
         matrix = cost.matrix()

@@ -86,6 +86,10 @@ class Sinkhorn(AbstractTransport):
     def symmetric(self) -> bool:
         return self.debias
 
+    @property
+    def dense(self) -> bool:
+        return self.lazy is False
+
     def solve(self, problem: TransportProblem, start: TransportSolution | None = None) -> TransportSolution:
         if self.debias and not problem.symmetric:
             raise InvalidInput(

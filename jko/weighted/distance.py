@@ -16,6 +16,7 @@ from jko.heads import AbstractHeads
 from jko.heads.base import check_head_matrices, check_head_weights
 from jko.manifolds import AbstractManifold, Sphere
 from jko.measure import ParticleMeasure
+from jko.memory import check_fits
 from jko.status import Status
 from jko.weighted.geodesic import Geodesic, shortest_path
 from jko.weighted.labels import best_labels, interchangeable, midpoint_cost
@@ -105,6 +106,7 @@ def weighted_distance(
     """
     rtol = check_positive(rtol, "rtol")
     start, end, w = _measures(points0, points1, weights, manifold)
+    _check_size(start, check_integer(segments, "segments", least=1))
     matrices, theta = _heads(D_or_path, head_weights, check_integer(segments, "segments", least=1), start)
     steps = torch.linspace(0, 1, segments + 1, dtype=start.dtype, device=start.device)[:, None, None]
     massive = w > 0
@@ -197,6 +199,19 @@ def _measures(points0: Any, points1: Any, weights: Any, manifold: AbstractManifo
     return measure.points, end, measure.weights
 
 
+def _check_size(points: Tensor, segments: int, heads: int = 1, nodes: int = 1) -> None:
+    """Refuse what memory cannot hold before any of it is made."""
+    (n, d), way_out = points.shape, "take fewer particles, segments or heads"
+    for name, shape, copies in (
+        ("the differences of all pairs", (n, n, d), 2),
+        ("the kernels of the heads", (heads, n, n), 3),
+        ("the heads along the path", (nodes, heads, d, d), 2),
+        # The memory of L-BFGS, of points and gradients.
+        ("the paths of the particles", (segments + 1, n, d), 50),
+    ):
+        check_fits(name, shape, points.dtype, points.device, way_out, copies=copies)
+
+
 def _heads(D_or_path: Any, head_weights: Any, segments: int, points: Tensor) -> tuple[Tensor, Tensor]:
     """Return the matrices in the middle of each segment, (S, H, d, d) or (1, H, d, d), and the weights of the heads."""
     moves, path = True, D_or_path
@@ -208,7 +223,9 @@ def _heads(D_or_path: Any, head_weights: Any, segments: int, points: Tensor) -> 
     elif not callable(path):
         path, moves = (lambda _: D_or_path), False
     times = [(k + 0.5) / segments for k in range(segments if moves else 1)]
-    read = [check_head_matrices(path(s), "D") for s in times]
+    first = check_head_matrices(path(times[0]), "D")
+    _check_size(points, segments, len(first), len(times))
+    read = [first, *(check_head_matrices(path(s), "D") for s in times[1:])]
     if len({D.shape for D in read}) > 1:
         raise InvalidInput(
             f"D changes its shape along the path, which starts with {tuple(read[0].shape)}; their number is fixed"

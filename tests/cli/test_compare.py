@@ -161,7 +161,7 @@ def test_a_flow_in_the_plane(jko_command):
         (("--out", "flat.npy"), "flat.npy is a file"),
         (("-d", "1"), "dimension must be at least 2"),
         (("--tau", "1e-9"), "tau = 1e-09 needs 1e+09 steps to t1 = 1, more than 1e+07; take a larger tau"),
-        (("--dt", "1e-9"), "GiB, more than 4 GiB; take a larger dt"),
+        (("--dt", "1e-12"), "the matrices of the head path of shape (1e+12, 4, 3, 3) in float64, 2 times over, take"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(jko_command, arguments, message):

@@ -225,8 +225,8 @@ def test_a_sweep_from_python_takes_what_python_has(tmp_path):
     table = jko.sweep({**config, "sweep": lists}, tmp_path / "sweep")
     assert [(row["seed"], row["sigma2"], row["H"]) for row in table.rows] == [(0, 0.5, 1), (1, 0.5, 1)]
     for arguments, message in (
-        ((3, tmp_path), "config must be a path, or a dictionary, got 3"),
-        ((config, 3), "folder must be a path, got 3"),
+        ((3, tmp_path), "config must be an instance of dict or str or Path, got 3"),
+        ((config, 3), "folder must be an instance of str or Path, got 3"),
     ):
         with pytest.raises(InvalidInput, match=message):
             jko.sweep(*arguments)

@@ -566,7 +566,9 @@ def test_directions_must_fit(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("heads", [torch.eye(2)[None], None, ConstantHeads, 3])
 def test_heads_must_be_heads(heads: Any) -> None:
-    with pytest.raises(InvalidInput, match="wrap a tensor D"):
+    with pytest.raises(
+        InvalidInput, match=r"heads must be an instance of AbstractHeads such as ConstantHeads\(D\), got"
+    ):
         AttentionEnergy(heads)
 
 

@@ -52,7 +52,7 @@ def test_splitting_a_particle_changes_nothing_for_a_smooth_kernel() -> None:
 def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="wrap a function W"):
         InteractionEnergy(lambda x, y: x)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match=r"kernel must be an instance such as GaussianKernel"):
+    with pytest.raises(InvalidInput, match=r"kernel must be an instance of AbstractKernel such as GaussianKernel"):
         InteractionEnergy("Gaussian")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"reduction must be an instance of AbstractReduction such as Auto"):
         InteractionEnergy(GaussianKernel(1.0), Blocked)  # type: ignore[arg-type]

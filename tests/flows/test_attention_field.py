@@ -167,7 +167,7 @@ def test_overflow_is_explained() -> None:
     ("build", "message"),
     [
         (lambda h: jko.AttentionField(torch.ones(2, 3, 3)), "wrap a tensor"),
-        (lambda h: jko.AttentionField(h, torch.ones(2, 3, 3)), "values must be a head path"),
+        (lambda h: jko.AttentionField(h, torch.ones(2, 3, 3)), "values must be an instance of AbstractHeads"),
         (lambda h: jko.AttentionField(h, jko.ConstantHeads(torch.ones(1, 3, 3))), r"\(1, 3\).*\(2, 3\)"),
         (lambda h: jko.AttentionField(h, jko.ConstantHeads(torch.ones(2, 2, 2))), r"\(2, 2\).*\(2, 3\)"),
         (lambda h: jko.AttentionField(h, jko.ConstantHeads(torch.ones(2, 3, 3), [0.5, 0.5])), "head weights"),

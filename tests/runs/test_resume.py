@@ -329,7 +329,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
     jko.solve(flow(), cloud(), jko.JKO(TAU), t1=0.02).save(tmp_path / "old")
     with pytest.raises(RunFolderError, match="was saved as a whole"):
         resume(tmp_path / "old", flow(), jko.JKO(TAU))
-    with pytest.raises(InvalidInput, match="checkpoint must be Checkpoint"):
+    with pytest.raises(InvalidInput, match="checkpoint must be an instance of Checkpoint"):
         jko.solve(flow(), cloud(), jko.JKO(TAU), t1=0.02, checkpoint=str(tmp_path))  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="every must be at least 1"):
         Checkpoint(tmp_path, every=0)

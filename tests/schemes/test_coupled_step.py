@@ -169,7 +169,7 @@ def test_what_a_transport_cannot_serve_is_refused_before_any_work(transport):
     with pytest.raises(jko.InvalidInput, match=r"identity coupling of Matched\(\)"):
         jko.JKO(0.1, transport=transport, checks=[jko.DeGiorgi()])
     flow = attention(matrices(2), "w2")
-    with pytest.raises(jko.InvalidInput, match="guess must be a ParticleMeasure"):
+    with pytest.raises(jko.InvalidInput, match="guess must be an instance of ParticleMeasure"):
         jko.JKO(0.1, transport=transport).step(flow, mu, guess=mu.points)
     with pytest.raises(jko.InvalidInput, match=r"one cloud of shape \(m, 3\)"):
         jko.JKO(0.1, transport=transport).step(flow, mu, guess=jko.ParticleMeasure(torch.eye(2, dtype=torch.float64)))

@@ -409,7 +409,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(InvalidInput, match="guess has points of shape"):
         jko.JKO(0.1).step(flow, y, guess=jko.ParticleMeasure(tokens(5)))
     for transport in (jko.Matched(), jko.ExactOT()):
-        with pytest.raises(InvalidInput, match="guess must be a ParticleMeasure, got Tensor"):
+        with pytest.raises(InvalidInput, match="guess must be an instance of ParticleMeasure, got Tensor"):
             jko.JKO(0.1, transport=transport).step(flow, y, guess=y.points)
     others = torch.linspace(1, 2, y.n, dtype=torch.float64)
     heavy = jko.ParticleMeasure(y.points, others / others.sum())

@@ -410,5 +410,5 @@ VECTORS, ONES = torch.ones(1, 2, 2, dtype=torch.float64), torch.ones(1, 2, dtype
     ],
 )
 def test_arrays_and_lists_are_refused(call: Callable[[], object], name: str) -> None:
-    with pytest.raises(InvalidInput, match=rf"^{name} must be a torch.Tensor, got (list|ndarray); use torch.as_tensor"):
+    with pytest.raises(InvalidInput, match=rf"^{name} must be an instance of Tensor, got .*; use torch.as_tensor"):
         call()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from jko.measure import ParticleMeasure
+from jko.memory import check_fits
 from jko.schemes.objective import StepObjective, Trial
 
-__all__ = ["newton_blocks"]
+__all__ = ["check_blocks", "newton_blocks"]
 
 # A block is used only where it is safely positive definite; elsewhere the plain fixed point is the better model.
 _LEAST_EIGENVALUE = 0.3
@@ -37,6 +39,15 @@ def newton_blocks(objective: StepObjective, origin: Trial) -> Tensor | None:
     hessian = basis.mT @ (curvature @ basis) + bent @ basis
     change = (objective.tau / (2 * objective.movement.mobility))[..., None, None] * (hessian + hessian.mT)
     return basis @ _safe_inverse(change) @ basis.mT
+
+
+def check_blocks(groups: int, measure: ParticleMeasure) -> None:
+    """Refuse blocks that memory cannot hold, before the pass that brings their curvature."""
+    if groups * measure.n > _MANY_BLOCKS and measure.d > 3:
+        return
+    shape = (groups, measure.n, measure.d, measure.d)
+    # Curvature, basis, Hessian and its change, the bending of the manifold, inverses, and products of them.
+    check_fits("the Newton blocks", shape, measure.dtype, measure.device, "take Anderson(newton=False)", copies=8)
 
 
 def _safe_inverse(change: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jko.errors import InvalidInput
 from jko.flows import GradientFlow
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 from jko.metrics import Fields, MobilityField, Wasserstein2, WeightedWasserstein
 from jko.transport import AbstractTransport
 
@@ -38,8 +38,7 @@ def check_guess(flow: GradientFlow, measure: ParticleMeasure, guess: ParticleMea
     """
     if guess is None:
         return None
-    if not isinstance(guess, ParticleMeasure):
-        raise InvalidInput(f"guess must be a ParticleMeasure, got {type(guess).__name__}")
+    check_measure(guess, "guess")
     if guess.batch_shape or guess.d != measure.d:
         raise InvalidInput(
             f"guess has points of shape {tuple(guess.points.shape)}; it must be one cloud of shape (m, {measure.d})"
