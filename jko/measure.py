@@ -113,7 +113,8 @@ class ParticleMeasure:
 
 def check_measure(measure: Any, name: str = "measure") -> None:
     """Refuse what is no `ParticleMeasure`: points alone are none."""
-    check_kind(measure, ParticleMeasure, name, hint="wrap it in ParticleMeasure")
+    if not isinstance(measure, ParticleMeasure):
+        check_kind(measure, ParticleMeasure, name, hint="wrap it in ParticleMeasure")
 
 
 def _weights(weights: Any, points: Tensor) -> Tensor:

@@ -35,7 +35,9 @@ def check_fits(
     Raises:
         InvalidInput: naming the array, its size, and the way out.
     """
-    needed = copies * math.prod(float(size) for size in shape) * dtype.itemsize
+    needed = float(copies * dtype.itemsize)
+    for size in shape:
+        needed *= size
     if needed <= _SMALL:
         return
     free = free_memory(device)
