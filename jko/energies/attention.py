@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.averages import head_average
+from jko.averages import head_average, weighted_heads
 from jko.checks import check_sign
 from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
 from jko.energies.moments import PairMoments
@@ -99,14 +99,16 @@ class AttentionEnergy(AbstractEnergy):
         return torch.stack(rows).reshape(_batch_shape(measure, D))
 
     def _log_energy(self, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
-        massive = weights > 0
+        massive, rows, theta = weights > 0, weighted_heads(self.heads.head_weights), self.heads.head_weights
+        if rows is not None and theta is not None:
+            D, theta = D[rows], theta[rows]
         wide, masses = points[massive].to(_DOUBLE), weights[massive].to(_DOUBLE)
         largest = self.reduction.largest_exponent(wide, D.to(_DOUBLE))
         lifted = torch.cat([wide, torch.ones_like(wide[:, :1])], -1)
         shifted = torch.nn.functional.pad(D.to(_DOUBLE), (0, 1, 0, 1))
         shifted[..., -1, -1] = -largest
         sums = self.reduction.exponential_sums(lifted, masses, shifted, first=False)
-        return largest + head_average(sums.mass @ masses, self.heads.head_weights, axis=-1).log() - math.log(2)
+        return largest + head_average(sums.mass @ masses, theta, axis=-1).log() - math.log(2)
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
         D = self._matrices(measure.points, t)
@@ -146,6 +148,8 @@ class AttentionEnergy(AbstractEnergy):
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         D = self._matrices(measure.points, t)
+        rows = weighted_heads(self.heads.head_weights)
+        D = D if rows is None else D[..., rows, :, :]
         return max(self.reduction.largest_exponent(x, D_) for x, _, D_ in _batches(measure, D))
 
     def _matrices(self, points: Tensor, t: float) -> Tensor:

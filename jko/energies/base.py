@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from torch import Tensor
@@ -42,6 +42,20 @@ class HeadEvaluation:
     head_weights: Tensor | None = None
     curvature: Tensor | None = None
     moments: PairMoments | None = None
+
+    def selected(self, rows: Sequence[int]) -> HeadEvaluation:
+        """Return the parts of an unbatched evaluation that belong to some heads, with their weights; no moments."""
+        index = list(rows)
+        return replace(
+            self,
+            energy=self.energy[index],
+            first_variation=self.first_variation[index],
+            gradient=self.gradient[index],
+            mobility=self.mobility[index],
+            head_weights=None if self.head_weights is None else self.head_weights[index],
+            curvature=None if self.curvature is None else self.curvature[index],
+            moments=None,
+        )
 
 
 @final

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from jko.checks import check_kind, check_positive, simplex_tolerance
+from jko.energies import AbstractEnergy
 from jko.errors import InvalidInput
 from jko.flows import AbstractFlow, GradientFlow
 from jko.measure import ParticleMeasure
@@ -20,7 +21,7 @@ from jko.numerics import row_sum
 from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
 from jko.schemes.checks import AbstractCheck, CheckResult, FinishedStep
 from jko.schemes.coupled import CoupledStep, EntropicBias, check_coupled, check_guess
-from jko.schemes.inputs import check_step, start_state
+from jko.schemes.inputs import check_step, start_state, weighted_rows, with_every_head
 from jko.schemes.minimizers import AbstractMinimizer, Anderson, Minimization, Secants, TrustNewton, reported_residual
 from jko.schemes.objective import StepProblem, Trial
 from jko.status import Status
@@ -127,7 +128,7 @@ class JKO(AbstractScheme):
         assert isinstance(flow, GradientFlow)
         state = check_step(flow, measure, t, tau, state)
         with torch.no_grad():
-            return self._step(flow, measure, t, tau, state, guess)
+            return with_every_head(flow, self._step(flow, measure, t, tau, state, guess))
 
     def _step(
         self,
@@ -144,8 +145,11 @@ class JKO(AbstractScheme):
         if evaluation is None:
             curvature = self.minimizer.wants_curvature
             evaluation, passes = flow.energy.evaluate(measure, t + tau, curvature=curvature), 1.0
+        energy, rows = flow.energy, weighted_rows(flow)
+        if rows is not None and evaluation.heads is not None:
+            energy, evaluation = energy.heads_alone(rows), replace(evaluation, heads=evaluation.heads.selected(rows))
         fields = flow.fields(measure, t + tau, evaluation)
-        problem, origin = self._problem(flow, fields, tau)
+        problem, origin = self._problem(flow, energy, fields, tau)
         previous = float(evaluation.value)
         columns = {"energy_previous": previous, "time_part": previous - old.columns["energy"]}
         if not origin.finite:
@@ -159,12 +163,14 @@ class JKO(AbstractScheme):
         found = self._minimize(problem, origin, start, state.secants)
         return self._finish(flow, fields, problem, origin, found, passes + found.passes, columns, state)
 
-    def _problem(self, flow: GradientFlow, fields: Fields, tau: float) -> tuple[StepProblem, Trial]:
+    def _problem(
+        self, flow: GradientFlow, energy: AbstractEnergy, fields: Fields, tau: float
+    ) -> tuple[StepProblem, Trial]:
         """The step's objective and its trial at xi = 0, from the fields at y and the end time."""
         metric, y = flow.metric, fields.measure.points
         mobility = metric.mobility(fields)
         problem = StepProblem(
-            energy=flow.energy,
+            energy=energy,
             manifold=flow.manifold,
             measure=fields.measure,
             t=fields.t,
