@@ -8,6 +8,7 @@ from jko.energies.interaction import InteractionEnergy
 from jko.energies.moments import PairMoments
 from jko.energies.plain import AbstractPlainEnergy
 from jko.energies.potential import PotentialEnergy
+from jko.energies.shifted import ShiftedHeads, magnified
 
 __all__ = [
     "AbstractEnergy",
@@ -21,5 +22,7 @@ __all__ = [
     "PotentialEnergy",
     "PotentialField",
     "Scaled",
+    "ShiftedHeads",
     "Sum",
+    "magnified",
 ]

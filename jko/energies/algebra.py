@@ -12,6 +12,7 @@ from torch import Tensor
 from jko.checks import check_finite_number
 from jko.energies.attention import AttentionEnergy
 from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
+from jko.energies.shifted import ShiftedHeads
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
@@ -102,6 +103,10 @@ class Scaled(AbstractEnergy):
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         return self.energy.largest_exponent(measure, t)
 
+    def shifted_heads(self, measure: ParticleMeasure, t: float) -> ShiftedHeads | None:
+        heads = self.energy.shifted_heads(measure, t)
+        return None if heads is None else heads.scaled(self.coefficient_at(t))
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -184,6 +189,15 @@ class Sum(AbstractEnergy):
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         return max(term.largest_exponent(measure, t) for term in self.terms)
+
+    def shifted_heads(self, measure: ParticleMeasure, t: float) -> ShiftedHeads | None:
+        if len(self.attention_parts) != 1:
+            return None
+        lead, others = self._head_terms()
+        heads = lead.shifted_heads(measure, t)
+        if heads is None or not others:
+            return heads
+        return heads.shifted_by(_added([term.gradient(measure, t) for term in others]))
 
     def _head_terms(self) -> tuple[AbstractEnergy, list[AbstractEnergy]]:
         """The one term with heads and the terms that every head shares."""

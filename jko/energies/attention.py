@@ -14,6 +14,7 @@ from jko.averages import head_average, weighted_heads
 from jko.checks import check_sign
 from jko.energies.base import AbstractEnergy, Evaluation, HeadEvaluation, PotentialField
 from jko.energies.moments import PairMoments
+from jko.energies.shifted import ShiftedHeads
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads, SelectedHeads
 from jko.measure import ParticleMeasure
@@ -94,14 +95,12 @@ class AttentionEnergy(AbstractEnergy):
         The largest exponent M is taken out by one more coordinate: with x' = (x, 1) and D' = diag(D, -M) the exponents
         are <x, D x> - M, so the same sums serve. Two passes.
         """
-        D = self._matrices(measure.points, t)
-        rows = [self._log_energy(x, w, D_) for x, w, D_ in _batches(measure, D)]
+        D, theta = self._weighted_matrices(measure, t)
+        rows = [self._log_energy(x, w, D_, theta) for x, w, D_ in _batches(measure, D)]
         return torch.stack(rows).reshape(_batch_shape(measure, D))
 
-    def _log_energy(self, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
-        massive, rows, theta = weights > 0, weighted_heads(self.heads.head_weights), self.heads.head_weights
-        if rows is not None and theta is not None:
-            D, theta = D[rows], theta[rows]
+    def _log_energy(self, points: Tensor, weights: Tensor, D: Tensor, theta: Tensor | None) -> Tensor:
+        massive = weights > 0
         wide, masses = points[massive].to(_DOUBLE), weights[massive].to(_DOUBLE)
         largest = self.reduction.largest_exponent(wide, D.to(_DOUBLE))
         lifted = torch.cat([wide, torch.ones_like(wide[:, :1])], -1)
@@ -147,10 +146,31 @@ class AttentionEnergy(AbstractEnergy):
         return PotentialField(value, self._head_gradient(sums, D))
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
-        D = self._matrices(measure.points, t)
-        rows = weighted_heads(self.heads.head_weights)
-        D = D if rows is None else D[..., rows, :, :]
+        D, _ = self._weighted_matrices(measure, t)
         return max(self.reduction.largest_exponent(x, D_) for x, _, D_ in _batches(measure, D))
+
+    def shifted_heads(self, measure: ParticleMeasure, t: float) -> ShiftedHeads:
+        D, theta = self._weighted_matrices(measure, t)
+        shape = _batch_shape(measure, D)
+        parts = [ShiftedHeads.of(x, w, D_, self.sign, theta) for x, w, D_ in _batches(measure, D)]
+
+        def joined(name: str) -> Tensor:
+            rows = torch.stack([getattr(part, name) for part in parts])
+            return rows.reshape(*shape, *rows.shape[1:])
+
+        return ShiftedHeads(
+            mobility=joined("mobility"),
+            mobility_exponent=joined("mobility_exponent"),
+            gradient=joined("gradient"),
+            gradient_exponent=joined("gradient_exponent"),
+            head_weights=theta,
+        )
+
+    def _weighted_matrices(self, measure: ParticleMeasure, t: float) -> tuple[Tensor, Tensor | None]:
+        """The matrices and weights of the heads that have weight."""
+        D, theta = self._matrices(measure.points, t), self.heads.head_weights
+        rows = weighted_heads(theta)
+        return (D, theta) if rows is None or theta is None else (D[..., rows, :, :], theta[rows])
 
     def _matrices(self, points: Tensor, t: float) -> Tensor:
         D = self.heads.at(t)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, final
 from torch import Tensor
 
 from jko.energies.moments import PairMoments
+from jko.energies.shifted import ShiftedHeads
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
@@ -181,6 +182,13 @@ class AbstractEnergy(ABC):
     @abstractmethod
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         """Return the largest exponent in the energy at (u, t) (what overflows first); -inf where there is none."""
+
+    def shifted_heads(self, measure: ParticleMeasure, t: float) -> ShiftedHeads | None:
+        """Return mobilities and gradients of the heads with their exponents apart, right where exp leaves the floats.
+
+        A pass of its own, and a slow one. None where the energy has no heads.
+        """
+        return None
 
     def head(self, index: int) -> AbstractEnergy:
         """Return the energy of one head alone, E_h with its weight 1."""

@@ -14,7 +14,7 @@ from jko.errors import InvalidInput
 from jko.flows.fields import AbstractField
 from jko.heads import AbstractHeads
 from jko.measure import ParticleMeasure
-from jko.reductions import AbstractReduction, reduction_or_auto
+from jko.reductions import AbstractReduction, reduction_or_auto, shifted_sums, within_range
 
 __all__ = ["AttentionField"]
 
@@ -102,6 +102,10 @@ class AttentionField(AbstractField):
         sums = self.reduction.exponential_sums(points, weights, D)
         assert sums.first is not None
         means = sums.first / sums.mass[:, None, :]
+        if not within_range(sums.mass):
+            # The same quotient with the largest exponent of every target taken out of both sums.
+            shifted = shifted_sums(points, weights, D)
+            means = (shifted.first / shifted.mass[:, None, :]).to(means)
         theta = self.heads.head_weights
         # Heads of weight 0 are not among the matrices.
         return -self.sign * head_average((V @ means).mT, None if theta is None else theta[theta != 0], axis=-3)

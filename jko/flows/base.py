@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from jko.checks import check_kind
 from jko.energies import Evaluation
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
+from jko.numerics import all_finite
 
 __all__ = ["AbstractFlow", "FlowState", "check_measure"]
 
@@ -35,6 +37,13 @@ class FlowState:
     velocity: Tensor
     columns: Mapping[str, float]
     evaluation: Evaluation | None
+
+    @property
+    def usable(self) -> bool:
+        """Whether a step can start here: an energy beyond the range of floats is inf, and its velocity may be right."""
+        if all(math.isfinite(value) for value in self.columns.values()):
+            return True
+        return not any(math.isnan(value) for value in self.columns.values()) and all_finite(self.velocity)
 
 
 class AbstractFlow(ABC):
