@@ -54,17 +54,18 @@ class Fields:
     ) -> Fields:
         """Form the fields from one evaluation; the projection comes after the average over heads."""
         gradient = manifold.project_vector(measure.points, evaluation.gradient)
+        heads = evaluation.heads
+        normalized: Tensor | None = None
+        effective: Tensor | None = None
         if shifted is not None:
             normalized = _joined(*shifted.normalized_gradient(), measure, manifold)
             b, q = shifted.effective_mobility()
-            return Fields(measure, manifold, t, evaluation, gradient, normalized, magnified(q, b).to(gradient), shifted)
-        heads = evaluation.heads
-        normalized = effective = None
-        if heads is not None:
+            effective = magnified(q, b).to(gradient)
+        elif heads is not None:
             effective = harmonic_mean(heads.mobility, heads.head_weights)
             mean = normalized_average(heads.gradient, heads.mobility, heads.head_weights)
             normalized = manifold.project_vector(measure.points, mean)
-        return Fields(measure, manifold, t, evaluation, gradient, normalized, effective)
+        return Fields(measure, manifold, t, evaluation, gradient, normalized, effective, shifted)
 
     def covariance(self) -> Tensor:
         """Return C = Cov_h(1/m_h, DK_h), shape (*batch, n, d): zero for an energy without heads."""
