@@ -8,7 +8,7 @@ from torch import Tensor
 from jko.checks import check_tensors
 from jko.errors import InvalidInput
 
-__all__ = ["harmonic_mean", "head_average", "mass_average", "normalized_average"]
+__all__ = ["harmonic_mean", "head_average", "mass_average", "normalized_average", "weighted_heads"]
 
 
 def head_average(values: Tensor, head_weights: Tensor | None = None, *, axis: int = -2) -> Tensor:
@@ -27,11 +27,18 @@ def head_average(values: Tensor, head_weights: Tensor | None = None, *, axis: in
             f"head_weights have shape {tuple(head_weights.shape)}, but there are {values.shape[axis]} heads"
         )
     values, weights = values.movedim(axis, -1), head_weights.to(values)
-    active = weights != 0
-    if not bool(active.all()):
+    rows = weighted_heads(head_weights)
+    if rows is not None:
         # A head without weight adds nothing even where exp overflows, and 0 * inf is not 0.
-        values, weights = values[..., active], weights[active]
+        values, weights = values[..., rows], weights[rows]
     return torch.tensordot(values, weights, dims=1)
+
+
+def weighted_heads(head_weights: Tensor | None) -> list[int] | None:
+    """Return the numbers of the heads that have weight; None where all of them have."""
+    if head_weights is None or bool((head_weights != 0).all()):
+        return None
+    return [int(row) for row in head_weights.nonzero()[:, 0]]
 
 
 def harmonic_mean(mobility: Tensor, head_weights: Tensor | None = None) -> Tensor:

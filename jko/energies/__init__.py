@@ -7,6 +7,7 @@ from jko.energies.function import FunctionEnergy
 from jko.energies.interaction import InteractionEnergy
 from jko.energies.moments import PairMoments
 from jko.energies.potential import PotentialEnergy
+from jko.energies.shifted import ShiftedHeads, magnified
 
 __all__ = [
     "AbstractEnergy",
@@ -20,5 +21,7 @@ __all__ = [
     "PotentialEnergy",
     "PotentialField",
     "Scaled",
+    "ShiftedHeads",
     "Sum",
+    "magnified",
 ]

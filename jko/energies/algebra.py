@@ -11,6 +11,7 @@ from torch import Tensor
 
 from jko.checks import check_finite_number, check_jumps, check_kind
 from jko.energies.base import AbstractEnergy, AbstractHeadAverage, Evaluation, HeadEvaluation, PotentialField
+from jko.energies.shifted import ShiftedHeads
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
@@ -109,6 +110,10 @@ class Scaled(AbstractEnergy):
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         return self.energy.largest_exponent(measure, t)
 
+    def shifted_heads(self, measure: ParticleMeasure, t: float) -> ShiftedHeads | None:
+        heads = self.energy.shifted_heads(measure, t)
+        return None if heads is None else heads.scaled(self.coefficient_at(t))
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -182,6 +187,16 @@ class Sum(AbstractEnergy):
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         return max(term.largest_exponent(measure, t) for term in self.terms)
+
+    def shifted_heads(self, measure: ParticleMeasure, t: float) -> ShiftedHeads | None:
+        if len(self.attention_parts) != 1:
+            return None
+        (lead,) = (term for term in self.terms if term.attention_parts)
+        others = [term for term in self.terms if term is not lead]
+        heads = lead.shifted_heads(measure, t)
+        if heads is None or not others:
+            return heads
+        return heads.shifted_by(_added([term.gradient(measure, t) for term in others]))
 
 
 def _added(values: list[Tensor]) -> Tensor:

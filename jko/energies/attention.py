@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.averages import head_average
+from jko.averages import head_average, weighted_heads
 from jko.checks import check_jumps, check_sign
 from jko.energies.base import (
     PLAIN_STEP,
@@ -21,6 +21,7 @@ from jko.energies.base import (
     PotentialField,
 )
 from jko.energies.moments import PairMoments
+from jko.energies.shifted import ShiftedHeads
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads, SelectedHeads, check_heads
 from jko.measure import ParticleMeasure, check_measure
@@ -104,11 +105,11 @@ class AttentionEnergy(AbstractHeadAverage):
         The largest exponent M is taken out by one more coordinate: with x' = (x, 1) and D' = diag(D, -M) the exponents
         are <x, D x> - M, so the same sums serve. Two passes.
         """
-        D = self._matrices(measure, t)
-        rows = [self._log_energy(x, w, D_) for x, w, D_ in _batches(measure, D)]
+        D, theta = self._weighted_matrices(measure, t)
+        rows = [self._log_energy(x, w, D_, theta) for x, w, D_ in _batches(measure, D)]
         return torch.stack(rows).reshape(_batch_shape(measure, D))
 
-    def _log_energy(self, points: Tensor, weights: Tensor, D: Tensor) -> Tensor:
+    def _log_energy(self, points: Tensor, weights: Tensor, D: Tensor, theta: Tensor | None) -> Tensor:
         massive = weights > 0
         wide, masses = points[massive].to(_DOUBLE), weights[massive].to(_DOUBLE)
         largest = self.reduction.largest_exponent(wide, D.to(_DOUBLE))
@@ -116,7 +117,7 @@ class AttentionEnergy(AbstractHeadAverage):
         shifted = torch.nn.functional.pad(D.to(_DOUBLE), (0, 1, 0, 1))
         shifted[..., -1, -1] = -largest
         sums = self.reduction.exponential_sums(lifted, masses, shifted, first=False)
-        return largest + head_average(sums.mass @ masses, self.heads.head_weights, axis=-1).log() - math.log(2)
+        return largest + head_average(sums.mass @ masses, theta, axis=-1).log() - math.log(2)
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
         D = self._matrices(measure, t)
@@ -150,8 +151,31 @@ class AttentionEnergy(AbstractHeadAverage):
         return PotentialField(value, self._head_gradient(sums, D))
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
-        D = self._matrices(measure, t)
+        D, _ = self._weighted_matrices(measure, t)
         return max(self.reduction.largest_exponent(x, D_) for x, _, D_ in _batches(measure, D))
+
+    def shifted_heads(self, measure: ParticleMeasure, t: float) -> ShiftedHeads:
+        D, theta = self._weighted_matrices(measure, t)
+        shape = _batch_shape(measure, D)
+        parts = [ShiftedHeads.of(x, w, D_, self.sign, theta) for x, w, D_ in _batches(measure, D)]
+
+        def joined(name: str) -> Tensor:
+            rows = torch.stack([getattr(part, name) for part in parts])
+            return rows.reshape(*shape, *rows.shape[1:])
+
+        return ShiftedHeads(
+            mobility=joined("mobility"),
+            mobility_exponent=joined("mobility_exponent"),
+            gradient=joined("gradient"),
+            gradient_exponent=joined("gradient_exponent"),
+            head_weights=theta,
+        )
+
+    def _weighted_matrices(self, measure: ParticleMeasure, t: float) -> tuple[Tensor, Tensor | None]:
+        """The matrices and weights of the heads that have weight."""
+        D, theta = self._matrices(measure, t), self.heads.head_weights
+        rows = weighted_heads(theta)
+        return (D, theta) if rows is None or theta is None else (D[..., rows, :, :], theta[rows])
 
     def check_curvature(self, measure: ParticleMeasure) -> None:
         check_measure(measure)

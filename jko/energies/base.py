@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from torch import Tensor
 
 from jko.energies.moments import PairMoments
+from jko.energies.shifted import ShiftedHeads
 from jko.errors import InvalidInput
 from jko.heads import AbstractHeads
 from jko.measure import ParticleMeasure, check_measure
@@ -55,6 +56,20 @@ class HeadEvaluation:
     head_weights: Tensor | None = None
     curvature: Tensor | None = None
     moments: PairMoments | None = None
+
+    def selected(self, rows: Sequence[int]) -> HeadEvaluation:
+        """Return the parts of an unbatched evaluation that belong to some heads, with their weights; no moments."""
+        index = list(rows)
+        return replace(
+            self,
+            energy=self.energy[index],
+            first_variation=self.first_variation[index],
+            gradient=self.gradient[index],
+            mobility=self.mobility[index],
+            head_weights=None if self.head_weights is None else self.head_weights[index],
+            curvature=None if self.curvature is None else self.curvature[index],
+            moments=None,
+        )
 
 
 @storable
@@ -215,6 +230,14 @@ class AbstractEnergy(ABC):
         """Return the largest exponent in the energy at (u, t) (what overflows first); -inf where there is none."""
         check_measure(measure)
         return -math.inf
+
+    @default
+    def shifted_heads(self, measure: ParticleMeasure, t: float) -> ShiftedHeads | None:
+        """Return mobilities and gradients of the heads with their exponents apart, right where exp leaves the floats.
+
+        A pass of its own, and a slow one. None where the energy has no heads.
+        """
+        return None
 
     def check_curvature(self, measure: ParticleMeasure) -> None:
         """Raise InvalidInput where `evaluate(..., curvature=True)` would ask for more memory than there is."""

@@ -8,13 +8,13 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.averages import head_average
+from jko.averages import head_average, weighted_heads
 from jko.checks import check_jumps, check_sign
 from jko.errors import InvalidInput
 from jko.flows.fields import AbstractField
 from jko.heads import AbstractHeads, check_heads
 from jko.measure import ParticleMeasure, check_measure
-from jko.reductions import AbstractReduction, reduction_or_auto
+from jko.reductions import AbstractReduction, reduction_or_auto, shifted_sums, within_range
 
 __all__ = ["AttentionField"]
 
@@ -101,7 +101,13 @@ class AttentionField(AbstractField):
         sums = self.reduction.exponential_sums(points, weights, D)
         assert sums.first is not None
         means = sums.first / sums.mass[:, None, :]
-        return -self.sign * head_average((V @ means).mT, self.heads.head_weights, axis=-3)
+        if not within_range(sums.mass):
+            # The same quotient with the largest exponent of every target taken out of both sums.
+            shifted = shifted_sums(points, weights, D)
+            means = (shifted.first / shifted.mass[:, None, :]).to(means)
+        theta = self.heads.head_weights
+        # Heads of weight 0 are not among the matrices.
+        return -self.sign * head_average((V @ means).mT, None if theta is None else theta[theta != 0], axis=-3)
 
     def _matrices(self, path: AbstractHeads, measure: ParticleMeasure, t: float) -> Tensor:
         M = path.at(t)
@@ -110,6 +116,8 @@ class AttentionField(AbstractField):
                 f"heads of shape {tuple(M.shape)} do not fit points of shape {tuple(measure.points.shape)}: the last "
                 "axes must agree"
             )
+        rows = weighted_heads(self.heads.head_weights)
+        M = M if rows is None else M[..., rows, :, :]
         return M.to(device=measure.device, dtype=measure.dtype)
 
 

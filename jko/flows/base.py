@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from torch import Tensor
 from jko.energies import Evaluation
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure, check_measure
+from jko.numerics import all_finite
 from jko.storable import storable
 
 __all__ = ["AbstractFlow", "FlowState", "check_measure"]
@@ -36,6 +38,13 @@ class FlowState:
     velocity: Tensor
     columns: Mapping[str, float]
     evaluation: Evaluation | None
+
+    @property
+    def usable(self) -> bool:
+        """Whether a step can start here: an energy beyond the range of floats is inf, and its velocity may be right."""
+        if all(math.isfinite(value) for value in self.columns.values()):
+            return True
+        return not any(math.isnan(value) for value in self.columns.values()) and all_finite(self.velocity)
 
 
 class AbstractFlow(ABC):

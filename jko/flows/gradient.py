@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.averages import mass_average
+from jko.averages import mass_average, weighted_heads
 from jko.checks import check_kind
 from jko.energies import AbstractEnergy, AttentionEnergy, Evaluation
 from jko.errors import InvalidInput
@@ -18,8 +18,7 @@ from jko.flows.overflow import explain_overflow
 from jko.manifolds import AbstractManifold, Sphere
 from jko.measure import ParticleMeasure, check_measure
 from jko.metrics import AbstractMetric, Fields, WeightedWasserstein
-from jko.metrics.norms import squared_norm
-from jko.numerics import row_sum
+from jko.reductions import within_range
 
 __all__ = ["GradientFlow"]
 
@@ -83,7 +82,12 @@ class GradientFlow(AbstractFlow):
         check_measure(measure)
         if evaluation is None:
             evaluation = self.energy.evaluate(measure, t)
-        return Fields.of(evaluation, measure, self.manifold, t)
+        heads, shifted = evaluation.heads, None
+        if heads is not None:
+            rows = weighted_heads(heads.head_weights)
+            if not within_range(heads.mobility if rows is None else heads.mobility[..., rows, :]):
+                shifted = self.energy.shifted_heads(measure, t)
+        return Fields.of(evaluation, measure, self.manifold, t, shifted)
 
     def velocity(self, measure: ParticleMeasure, t: float) -> Tensor:
         check_on_manifold(measure, self.manifold)
@@ -109,11 +113,10 @@ class GradientFlow(AbstractFlow):
     def state_of(self, fields: Fields) -> FlowState:
         """Return the state that belongs to fields already formed; no further pass."""
         velocity = self.metric.velocity(fields)
-        names, densities = ["dissipation"], [-row_sum((fields.gradient * velocity).to(torch.float64))]
+        names, densities = ["dissipation"], [-fields.rate(velocity)]
         if fields.normalized is not None and fields.effective_mobility is not None:
-            b = fields.effective_mobility
             names += ["paper_slope2", "covariance_defect"]
-            densities += [b * squared_norm(fields.normalized), b * squared_norm(fields.covariance())]
+            densities += [fields.square(fields.normalized), fields.square(fields.covariance())]
         averages = mass_average(fields.measure.weights, torch.stack(densities))
         head = torch.stack([fields.evaluation.value.to(torch.float64), self.metric.squared_slope(fields)])
         columns = dict(zip(["energy", "slope2", *names], torch.cat([head, averages]).tolist(), strict=True))
@@ -129,4 +132,18 @@ class GradientFlow(AbstractFlow):
         exponent = self.energy.largest_exponent(measure, t)
         if math.isinf(exponent) and exponent < 0:
             return f"not finite: {self.energy.description}, of which no exponent is known"
-        return explain_overflow(exponent, measure.dtype)
+        quotient = self._largest_quotient(measure, t)
+        detail = "" if quotient is None else f"; its quotients by the mobility reach exp({quotient:.6g})"
+        return explain_overflow(exponent, measure.dtype) + detail
+
+    def _largest_quotient(self, measure: ParticleMeasure, t: float) -> float | None:
+        """The largest exponent of the velocity where that overflows by itself: DK_h / m_h, or mean_h DK_h / b."""
+        weighted = isinstance(self.metric, WeightedWasserstein) and self.metric.mobility_function is None
+        shifted = self.energy.shifted_heads(measure, t) if weighted or self.metric.lifted else None
+        if shifted is None:
+            return None
+        exponent = shifted.normalized_gradient()[1]
+        if weighted:
+            exponent = shifted.mean_gradient()[1] - shifted.effective_mobility()[1]
+        largest = float(exponent.max())
+        return largest if largest > math.log(torch.finfo(measure.dtype).max) else None

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from jko.averages import harmonic_mean, normalized_average
-from jko.energies import AbstractEnergy, Evaluation
+from jko.energies import AbstractEnergy, Evaluation, ShiftedHeads, magnified
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure, check_measure
+from jko.metrics.norms import squared_norm
+from jko.numerics import row_sum
 
 __all__ = ["AbstractMetric", "Fields"]
 
@@ -30,6 +32,7 @@ class Fields:
         gradient: grad sE(x_i) = mean_h DK_h(x_i), tangent, shape (*batch, n, d).
         normalized: mean_h(DK_h / m_h), tangent, shape (*batch, n, d); None for an energy without heads.
         effective_mobility: b = 1 / mean_h(1 / m_h), eq. (36), shape (*batch, n); None without heads.
+        shifted: the heads with their exponents apart, where mobilities are near the ends of the range of floats.
     """
 
     measure: ParticleMeasure
@@ -39,25 +42,66 @@ class Fields:
     gradient: Tensor
     normalized: Tensor | None
     effective_mobility: Tensor | None
+    shifted: ShiftedHeads | None = None
 
     @staticmethod
-    def of(evaluation: Evaluation, measure: ParticleMeasure, manifold: AbstractManifold, t: float) -> Fields:
+    def of(
+        evaluation: Evaluation,
+        measure: ParticleMeasure,
+        manifold: AbstractManifold,
+        t: float,
+        shifted: ShiftedHeads | None = None,
+    ) -> Fields:
         """Form the fields from one evaluation; the projection comes after the average over heads."""
         check_measure(measure)
+        gradient = manifold.project_vector(measure.points, evaluation.gradient)
         heads = evaluation.heads
-        normalized = effective = None
-        if heads is not None:
+        normalized: Tensor | None = None
+        effective: Tensor | None = None
+        if shifted is not None:
+            normalized = _joined(*shifted.normalized_gradient(), measure, manifold)
+            b, q = shifted.effective_mobility()
+            effective = magnified(q, b).to(gradient)
+        elif heads is not None:
             effective = harmonic_mean(heads.mobility, heads.head_weights)
             mean = normalized_average(heads.gradient, heads.mobility, heads.head_weights)
             normalized = manifold.project_vector(measure.points, mean)
-        gradient = manifold.project_vector(measure.points, evaluation.gradient)
-        return Fields(measure, manifold, t, evaluation, gradient, normalized, effective)
+        return Fields(measure, manifold, t, evaluation, gradient, normalized, effective, shifted)
 
     def covariance(self) -> Tensor:
         """Return C = Cov_h(1/m_h, DK_h), shape (*batch, n, d): zero for an energy without heads."""
         if self.normalized is None or self.effective_mobility is None:
             return torch.zeros_like(self.gradient)
-        return self.normalized - self.gradient / self.effective_mobility[..., None]
+        return self.normalized - self.relative_gradient()
+
+    def relative_gradient(self) -> Tensor:
+        """Return (1/b) mean_h DK_h, tangent, shape (*batch, n, d), for an energy with heads."""
+        if self.shifted is None:
+            assert self.effective_mobility is not None
+            return self.gradient / self.effective_mobility[..., None]
+        (v, q), (b, p) = self.shifted.mean_gradient(), self.shifted.effective_mobility()
+        return _joined(v / b[..., None], q - p, self.measure, self.manifold)
+
+    def rate(self, velocity: Tensor) -> Tensor:
+        """Return <grad sE, v> of each particle, shape (*batch, n), float64."""
+        if self.shifted is None:
+            return row_sum((self.gradient * velocity).to(torch.float64))
+        v, q = self.shifted.mean_gradient()
+        return magnified(q, row_sum(self.manifold.project_vector(self.measure.points.to(v), v) * velocity))
+
+    def square(self, vectors: Tensor) -> Tensor:
+        """Return b |v|^2 of each particle, shape (*batch, n), float64, for an energy with heads."""
+        if self.shifted is None:
+            assert self.effective_mobility is not None
+            return self.effective_mobility * squared_norm(vectors)
+        b, q = self.shifted.effective_mobility()
+        return magnified(q, b * squared_norm(vectors))
+
+
+def _joined(vectors: Tensor, exponent: Tensor, measure: ParticleMeasure, manifold: AbstractManifold) -> Tensor:
+    """The tangent part of e^exponent times vectors, in the precision of the measure."""
+    tangent = manifold.project_vector(measure.points.to(vectors), vectors)
+    return magnified(exponent[..., None], tangent).to(measure.points)
 
 
 class AbstractMetric(ABC):

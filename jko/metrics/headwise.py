@@ -8,7 +8,7 @@ from typing import final
 from torch import Tensor
 
 from jko.averages import head_average, mass_average
-from jko.energies import AbstractEnergy, HeadEvaluation
+from jko.energies import AbstractEnergy, HeadEvaluation, magnified
 from jko.errors import InvalidInput
 from jko.metrics.base import AbstractMetric, Fields
 from jko.metrics.norms import check_one_attention_part, squared_norm
@@ -47,8 +47,12 @@ class HeadwiseWasserstein(AbstractMetric):
         return -fields.normalized
 
     def squared_slope(self, fields: Fields) -> Tensor:
-        heads = _heads(fields)
-        tangent = fields.manifold.project_vector(fields.measure.points[..., None, :, :], heads.gradient)
+        heads, points = _heads(fields), fields.measure.points[..., None, :, :]
+        if fields.shifted is not None:
+            gradient = fields.shifted.gradient
+            costs, q = fields.shifted.squared_slopes(fields.manifold.project_vector(points.to(gradient), gradient))
+            return mass_average(fields.measure.weights, magnified(q, costs))
+        tangent = fields.manifold.project_vector(points, heads.gradient)
         costs = squared_norm(tangent) / heads.mobility
         return mass_average(fields.measure.weights, head_average(costs, heads.head_weights))
 

@@ -70,7 +70,11 @@ class WeightedWasserstein(AbstractMetric):
         return values.to(fields.gradient)
 
     def velocity(self, fields: Fields) -> Tensor:
+        if self.mobility_function is None and fields.shifted is not None:
+            return -fields.relative_gradient()
         return -fields.gradient / self.mobility(fields)[..., None]
 
     def squared_slope(self, fields: Fields) -> Tensor:
+        if self.mobility_function is None and fields.shifted is not None:
+            return mass_average(fields.measure.weights, fields.square(fields.relative_gradient()))
         return mass_average(fields.measure.weights, squared_norm(fields.gradient) / self.mobility(fields))

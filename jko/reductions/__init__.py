@@ -6,6 +6,7 @@ from jko.reductions.blocked import Blocked
 from jko.reductions.keops import KeOps
 from jko.reductions.keops_probe import KeOpsProbe, keops_available
 from jko.reductions.pairwise import AbstractPairs, pairs_by
+from jko.reductions.shifted import ShiftedSums, shifted_sums, within_range
 
 __all__ = [
     "AbstractPairs",
@@ -15,7 +16,10 @@ __all__ = [
     "KeOps",
     "KeOpsProbe",
     "PairSums",
+    "ShiftedSums",
     "keops_available",
     "pairs_by",
     "reduction_or_auto",
+    "shifted_sums",
+    "within_range",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import final
@@ -86,7 +85,7 @@ class Run:
         max_steps: int | None,
     ) -> tuple[Status, Failure | None]:
         first = self.rows[0]
-        if not all(math.isfinite(value) for value in first.state_columns.values()):
+        if not first.state.flow_state.usable:
             detail = self.flow.explain_non_finite(first.measure, first.t)
             return Status.NON_FINITE, Failure(Status.NON_FINITE, first.step, first.t, detail)
         for k in range(first.step + 1, len(self.times)):

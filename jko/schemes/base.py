@@ -33,7 +33,8 @@ class StepInfo:
             flow's metric, `head_energy` = s mean_h E_h(Exp_y xi_h) (head-wise steps), `time_part` =
             sE(u^{k-1}, t_k) - sE(u^{k-1}, t_{k-1}), `largest_displacement`, `residual`, `evaluations` (passes over the
             pairs, all counted, one over k of H heads as k / H), `certified` (1 or 0).
-        displacement: tangent vectors at the old particles, (n, d), or (H, n, d) for the head-wise step.
+        displacement: tangent vectors at the old particles, (n, d), or (H, n, d) for the head-wise step, in which
+            a head of weight 0 takes no step.
         largest_displacement: the largest |xi_i|.
         trial: the best point of a step that failed, else None.
         coupling: what was shown about the coupling; None for schemes without a transport term.

@@ -88,12 +88,12 @@ def finish(
             value = flow.value(measure, end)
             evaluations += 1.0
             previous = previous if value is None else value
-        columns = {"energy_previous": previous, "time_part": previous - old.columns["energy"]}
+        columns = {"energy_previous": previous, "time_part": previous - old.columns["energy"] if flow.moves else 0.0}
     if move.squared_distance is not None:
         columns["squared_distance"] = move.squared_distance
     columns |= {**(extra or {}), "largest_displacement": largest, "evaluations": evaluations}
     info = StepInfo(Status.SUCCESS, columns, move.displacement, largest)
-    if not all(math.isfinite(number) for number in (*new.columns.values(), *(extra or {}).values())):
+    if not new.usable or not all(math.isfinite(number) for number in (extra or {}).values()):
         detail = flow.explain_non_finite(moved, end)
         failed = StepInfo(Status.NON_FINITE, columns, move.displacement, largest, trial=moved, detail=detail)
         return Step(measure, failed, state)

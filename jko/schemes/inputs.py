@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
+from jko.averages import weighted_heads
 from jko.checks import check_finite_number, check_positive
 from jko.errors import InvalidInput
-from jko.flows import AbstractFlow, FlowState
+from jko.flows import AbstractFlow, FlowState, GradientFlow
 from jko.measure import ParticleMeasure, check_measure
-from jko.schemes.base import StepState
+from jko.schemes.base import Step, StepState
 
-__all__ = ["check_step", "start_state"]
+__all__ = ["check_step", "start_state", "weighted_rows", "with_every_head"]
 
 
 def check_step(
@@ -54,6 +56,22 @@ def start_state(
     flow.manifold.check(measure.points)
     with torch.no_grad():
         return StepState(flow, (evaluate or flow.state)(measure, t))
+
+
+def weighted_rows(flow: GradientFlow) -> list[int] | None:
+    """Return the heads that take a step of their own; None where all do, or where the metric is not lifted."""
+    return weighted_heads(flow.energy.attention_parts[0].heads.head_weights) if flow.metric.lifted else None
+
+
+def with_every_head(flow: GradientFlow, step: Step) -> Step:
+    """Give heads of weight 0 the displacement 0: no mean hears of them, and their exponentials may overflow."""
+    rows = weighted_rows(flow)
+    if rows is None:
+        return step
+    xi = step.info.displacement
+    whole = xi.new_zeros(flow.energy.attention_parts[0].heads.num_heads, *xi.shape[1:])
+    whole[rows] = xi
+    return replace(step, info=replace(step.info, displacement=whole))
 
 
 def _same(one: ParticleMeasure, other: ParticleMeasure) -> bool:

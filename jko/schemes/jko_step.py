@@ -20,7 +20,7 @@ from jko.numerics import row_sum
 from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
 from jko.schemes.checks import AbstractCheck, FinishedStep
 from jko.schemes.coupling import AbstractCoupling, CouplingFailedError, coupling_of
-from jko.schemes.inputs import check_step, start_state
+from jko.schemes.inputs import check_step, start_state, weighted_rows, with_every_head
 from jko.schemes.minimizers import (
     AbstractMinimizer,
     Anderson,
@@ -128,7 +128,7 @@ class JKO(AbstractScheme):
         self._check_size(flow, measure, guess)
         state = check_step(flow, measure, t, tau, state)
         with torch.no_grad():
-            return self._step(flow, measure, t, tau, state, guess)
+            return with_every_head(flow, self._step(flow, measure, t, tau, state, guess))
 
     def _check_size(self, flow: AbstractFlow, measure: ParticleMeasure, guess: ParticleMeasure | None) -> None:
         """Refuse arrays that memory cannot hold, before the first pass."""
@@ -156,8 +156,11 @@ class JKO(AbstractScheme):
         if evaluation is None:
             curvature = self.minimizer.wants_curvature
             evaluation, passes = flow.energy.evaluate(measure, t + tau, curvature=curvature), flow.energy.passes
+        rows = weighted_rows(flow)
+        if rows is not None and evaluation.heads is not None:
+            evaluation = replace(evaluation, heads=evaluation.heads.selected(rows))
         fields = flow.fields(measure, t + tau, evaluation)
-        pose = Pose.of(flow, fields, tau, self.minimizer.tolerance(measure.dtype))
+        pose = Pose.of(flow, fields, tau, self.minimizer.tolerance(measure.dtype), rows)
         previous = float(evaluation.value)
         columns = {"energy_previous": previous, "time_part": previous - state.flow_state.columns["energy"]}
         guess = check_guess(flow, measure, guess)

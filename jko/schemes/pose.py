@@ -45,13 +45,14 @@ class Pose:
     rtol: float
 
     @staticmethod
-    def of(flow: GradientFlow, fields: Fields, tau: float, rtol: float) -> Pose:
-        """Pose a step from the fields at y and its end time."""
+    def of(flow: GradientFlow, fields: Fields, tau: float, rtol: float, groups: Sequence[int] | None = None) -> Pose:
+        """Pose a step from the fields at y and its end time; of all groups, or those that the fields belong to."""
         metric, evaluation = flow.metric, fields.evaluation
+        energy = metric.energy_of_groups(flow.energy)
         return Pose(
             flow=flow,
             fields=fields,
-            energy=metric.energy_of_groups(flow.energy),
+            energy=energy if groups is None else energy.members(groups),
             evaluation=metric.evaluation_of_groups(evaluation),
             mobility=metric.mobility_of_groups(fields),
             shares=metric.shares_of_groups(evaluation),
