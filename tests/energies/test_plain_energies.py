@@ -73,6 +73,8 @@ ENERGIES: dict[str, AbstractEnergy] = {
 }
 every_energy = pytest.mark.parametrize("name", ENERGIES)
 massive_only = ("function",)
+# A function of all points and weights has no first variation elsewhere, and wants every weight positive.
+every_local_energy = pytest.mark.parametrize("name", [name for name in ENERGIES if name != "function"])
 
 
 def measure(*batch: int, tracers: bool = True, dtype: torch.dtype = F64, shared: bool = True) -> ParticleMeasure:
@@ -168,36 +170,44 @@ def test_the_hessian_is_symmetric(name: str) -> None:
     assert_close(left, right, 1e-12, scale=1.0)
 
 
-@every_energy
+def test_a_function_of_all_points_knows_no_other_points_and_no_tracers() -> None:
+    energy, mu = ENERGIES["function"], measure_for("function")
+    assert energy.first_variation_at(measure(2).points.reshape(-1, 3), mu, T) is None
+    assert energy.evaluate(mu, T, curvature=True).curvature is None
+    for call in (energy.evaluate, energy.value, energy.gradient):
+        with pytest.raises(InvalidInput, match=r"weights\[1\] is 0.*must be positive"):
+            call(measure(), T)
+    with pytest.raises(InvalidInput, match=r"weights\[1\] is 0"):
+        energy.hessian_product(measure(), T, mu.points)
+
+
+@every_local_energy
 def test_the_first_variation_at_other_points(name: str) -> None:
     energy, mu = ENERGIES[name], measure_for(name)
     targets = measure(2).points.reshape(-1, 3)
     field = energy.first_variation_at(targets, mu, T)
-    if name == "function":
-        assert field is None
-        return
     assert field is not None
     for k in range(3):
         e = torch.eye(3, dtype=F64)[k].expand_as(targets)
         expected = differences(lambda z: energy.first_variation_at(z, mu, T).value, targets, e)  # type: ignore[union-attr]
         assert_close(field.gradient[:, k], expected, 1e-7)
+
+
+@pytest.mark.parametrize("name", [name for name in ENERGIES if name not in ("function", "Riesz", "logarithm")])
+def test_the_first_variation_at_the_points_is_that_of_the_evaluation(name: str) -> None:
+    energy, mu = ENERGIES[name], measure_for(name)
     evaluation = energy.evaluate(mu, T)
-    if name in ("Riesz", "logarithm"):
-        return
     here = energy.first_variation_at(mu.points, mu, T)
     assert here is not None
     assert_close(here.value, evaluation.first_variation, 1e-14)
     assert_close(here.gradient, evaluation.gradient, 1e-14)
 
 
-@every_energy
+@every_local_energy
 def test_curvature_with_the_measure_fixed(name: str) -> None:
     energy, mu = ENERGIES[name], measure_for(name)
     assert energy.evaluate(mu, T).curvature is None
     curvature = energy.evaluate(mu, T, curvature=True).curvature
-    if name == "function":
-        assert curvature is None
-        return
     assert curvature is not None
     for i in range(5):
         # The particle as a tracer feels the others as they are: its own pair adds only its own curvature at 0.
@@ -242,16 +252,9 @@ def test_a_batch_is_a_loop(name: str, batch: tuple[int, ...], shared: bool) -> N
     assert common.shape == mu.points.shape
 
 
-@every_energy
+@every_local_energy
 def test_a_tracer_changes_nothing(name: str) -> None:
     energy, mu = ENERGIES[name], measure()
-    if name == "function":
-        for call in (energy.evaluate, energy.value, energy.gradient):
-            with pytest.raises(InvalidInput, match=r"weights\[1\] is 0.*must be positive"):
-                call(mu, T)
-        with pytest.raises(InvalidInput, match=r"weights\[1\] is 0"):
-            energy.hessian_product(mu, T, mu.points)
-        return
     massive = mu.weights > 0
     without = ParticleMeasure(mu.points[massive], mu.weights[massive])
     actual, expected = (energy.evaluate(m, T, curvature=True) for m in (mu, without))

@@ -211,3 +211,36 @@ def find_too_long(modules: Iterable[Module]) -> list[str]:
                 if size > FUNCTION_LINES:
                     found.append(f"{module.name}.{node.name} has {size} lines of code; the limit is {FUNCTION_LINES}")
     return found
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function without those of the functions and classes inside it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, _Function | ast.Lambda | ast.ClassDef):
+            yield child
+            yield from _own_nodes(child)
+
+
+def _is_check(node: ast.AST) -> bool:
+    """An assertion, `pytest.raises`, or a helper whose name starts with `assert` or `check`."""
+    if isinstance(node, ast.Call):
+        name = last_name(node)
+        return name in ("raises", "succeeded") or name.startswith(("assert", "check"))
+    return isinstance(node, ast.Assert)
+
+
+def find_early_exits(modules: Iterable[Module]) -> list[str]:
+    """Tests that return, or go on to the next turn of a loop, before an assertion: they pass without a word."""
+    found = []
+    for module in modules:
+        for test in ast.walk(module.tree):
+            if not isinstance(test, _Function) or not test.name.startswith("test_"):
+                continue
+            nodes = list(_own_nodes(test))
+            last = max((node.lineno for node in nodes if _is_check(node)), default=0)
+            found += [
+                f"{module.name}:{node.lineno} leaves {test.name} before its last assertion"
+                for node in nodes
+                if isinstance(node, ast.Return | ast.Continue) and node.lineno < last
+            ]
+    return found

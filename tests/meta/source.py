@@ -27,10 +27,18 @@ def _parse(text: str) -> ast.Module:
     return ast.parse(text)
 
 
-@cache
 def package_modules() -> tuple[Module, ...]:
+    return _modules_in("jko")
+
+
+def modules_of_the_tests() -> tuple[Module, ...]:
+    return _modules_in("tests")
+
+
+@cache
+def _modules_in(folder: str) -> tuple[Module, ...]:
     modules = []
-    for path in sorted((ROOT / "jko").rglob("*.py")):
+    for path in sorted((ROOT / folder).rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         modules.append(Module(".".join(parts[:-1] if is_package else parts), path.read_text("utf-8"), is_package))

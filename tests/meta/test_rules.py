@@ -10,12 +10,13 @@ from tests.meta.rules import (
     FUNCTION_LINES,
     find_calls,
     find_class_violations,
+    find_early_exits,
     find_overridden,
     find_subclassed_concrete,
     find_too_long,
     find_undocumented,
 )
-from tests.meta.source import Module, package_modules
+from tests.meta.source import Module, modules_of_the_tests, package_modules
 
 # Final classes that are no frozen dataclass, each with the reason.
 MUTABLE = {
@@ -54,6 +55,12 @@ def test_no_super():
 
 def test_only_the_command_line_prints():
     assert not find_calls([module for module in package_modules() if not module.name.startswith("jko.cli")], "print")
+
+
+def test_no_test_is_left_before_its_last_assertion():
+    modules = modules_of_the_tests()
+    assert len(modules) > 100
+    assert not find_early_exits(modules)
 
 
 def test_everything_public_is_documented():
@@ -153,3 +160,29 @@ def test_length_rule_fails_on_long_files_and_functions():
     assert find_too_long([Module("jko.sample", "def f():\n" + body * FUNCTION_LINES)])
     silent = '    """Doc.\n\n    More.\n    """\n' + "    # why\n\n" * 50
     assert not find_too_long([Module("jko.sample", "def f():\n" + silent + body * (FUNCTION_LINES - 1))])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if name == 'function':\n        return\n    assert name",
+        "for k in range(3):\n        if k == name:\n            continue\n        assert k",
+        "if name:\n        return\n    with pytest.raises(ValueError):\n        int(name)",
+        "if name:\n        return\n    assert_close(name, name)",
+    ],
+)
+def test_early_exits_are_found(body):
+    assert find_early_exits(_modules(f"def test_it(name):\n    {body}\n"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert name\n    return",
+        "def inner():\n        return 1\n    assert inner()",
+        "for k in range(3):\n        assert k\n        if k:\n            break\n    assert k == 1",
+    ],
+)
+def test_other_exits_are_free(body):
+    assert not find_early_exits(_modules(f"def test_it(name):\n    {body}\n"))
+    assert not find_early_exits(_modules("def helper(x):\n    if x:\n        return\n    assert x\n"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -109,22 +110,29 @@ def test_copies_move_alike_explicitly(metric: str, copies: int) -> None:
     assert gap(many, once.repeat(copies, 1)) < 1e-12
 
 
-@every_metric
-@every_sign
-@every_method
-@pytest.mark.parametrize("tau", [0.01, 0.2, 1.0])
-def test_tracers_change_nothing_and_are_solved_as_well(metric: str, sign: int, method: str, tau: float) -> None:
+# Steps that are too large for fixed points alone; the trust region, which serves as the fallback, solves all of them.
+TOO_LARGE = [
+    *(("w2", 1, 0.2), ("w2", 1, 1.0), ("w2", -1, 0.2), ("w2", -1, 1.0), ("weighted", 1, 1.0), ("weighted", -1, 0.2)),
+    *(("weighted", -1, 1.0), ("headwise", 1, 1.0), ("headwise", -1, 0.2), ("headwise", -1, 1.0)),
+]
+
+
+@pytest.mark.parametrize(
+    ("metric", "sign", "tau", "method"),
+    [
+        (*row, method)
+        for method in ("anderson", "trust")
+        for row in itertools.product(METRICS, SIGNS, (0.01, 0.2, 1.0))
+        if method == "trust" or row not in TOO_LARGE
+    ],
+)
+def test_tracers_change_nothing_and_are_solved_as_well(metric: str, sign: int, tau: float, method: str) -> None:
     mass = torch.tensor([0.4, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0], dtype=torch.float64)
     flow = attention(D2, metric, sign)
     scheme = jko.JKO(tau, **solver(method))
-    without = scheme.step(flow, jko.ParticleMeasure(tokens(4), mass[:4]))
-    if method == "anderson" and not without.info.status.ok:
-        return
-    succeeded(without)
-    step = scheme.step(flow, jko.ParticleMeasure(tokens(7), mass))
-    if method == "anderson" and not step.info.status.ok:
-        return
-    info = succeeded(step).info
+    without = succeeded(scheme.step(flow, jko.ParticleMeasure(tokens(4), mass[:4])))
+    step = succeeded(scheme.step(flow, jko.ParticleMeasure(tokens(7), mass)))
+    info = step.info
     assert info.residual <= 1e-8
     assert gap(step.measure.points[:4], without.measure.points) < 1e-6
     assert info.squared_distance == pytest.approx(without.info.squared_distance, abs=1e-7)

@@ -42,11 +42,11 @@ def test_field_report_h04_scaling_and_sign_arrive_in_the_gradient(name, factor):
 
 
 @pytest.mark.parametrize("manifold", MANIFOLDS)
-@pytest.mark.parametrize("kind", COSTS[:3])
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for name in SOLVERS for kind in COSTS[:3] if (name, kind) != ("debiased", "one-sided")],
+)
 def test_gradients_in_positions_and_weights(name, kind, manifold):
-    if (name, kind) == ("debiased", "one-sided"):
-        return
     one = case(manifold, kind, n=4, m=3)
     b = None if kind == "plain" else mobility(one.y)
     target_b = mobility(one.x) if kind == "symmetric" else None
