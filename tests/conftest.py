@@ -22,9 +22,29 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # A GPU where there is one, else the pretended device.
 _ACCELERATOR = "cuda" if torch.cuda.is_available() else pretended.start()
 _NO_ACCELERATOR = "no GPU, and this PyTorch cannot pretend to have one"
+_THERE = {"marks": pytest.mark.accelerator}
+_DOUBLE, _SINGLE = torch.float64, torch.float32
+_ROWS = {
+    ("dtype",): [pytest.param(_DOUBLE, id="float64"), pytest.param(_SINGLE, id="float32")],
+    ("device",): [pytest.param("cpu", id="cpu"), pytest.param("accelerator", **_THERE)],
+    # A device adds one row: single precision, in which a constant of the wrong precision shows as well.
+    ("dtype", "device"): [
+        pytest.param(_DOUBLE, "cpu", id="float64-cpu"),
+        pytest.param(_SINGLE, "cpu", id="float32-cpu"),
+        pytest.param(_SINGLE, "accelerator", id="float32-accelerator", **_THERE),
+    ],
+}
 
 
-@pytest.fixture(params=["cpu", pytest.param("accelerator", marks=pytest.mark.accelerator)])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    own = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    own = {name for names in own for name in ((names,) if isinstance(names, str) else names)}
+    wanted = tuple(name for name in ("dtype", "device") if name in metafunc.fixturenames and name not in own)
+    if wanted:
+        metafunc.parametrize(wanted, _ROWS[wanted], indirect=True)
+
+
+@pytest.fixture
 def device(request: pytest.FixtureRequest) -> torch.device:
     """The CPU, then the accelerator; `accelerator` is the second alone, for a test that is about devices."""
     return torch.device("cpu") if request.param == "cpu" else request.getfixturevalue("accelerator")
@@ -49,7 +69,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"accelerator: {name}, {rows} rows ran there")
 
 
-@pytest.fixture(params=[torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.fixture
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     return request.param
 
