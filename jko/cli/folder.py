@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,10 +18,10 @@ from pydantic import BaseModel
 from jko.cli.exits import EXIT_NUMERICAL, INTERRUPTED, uninterrupted
 from jko.config import read_toml, to_toml
 from jko.errors import InvalidInput, ResumeMismatch, RunFolderError
-from jko.runs import CHUNKED, UNFINISHED, RunFolder, config_changes, digests, identify, locked, new_name, remove
+from jko.runs import CHUNKED, UNFINISHED, RunFolder, config_changes, digests, identify, locked, remove
 from jko.solution import FORMAT_VERSION, versions
 from jko.status import Status
-from jko.storage import read_json, read_sealed, write_bytes, write_sealed
+from jko.storage import json_bytes, read_json, read_sealed, write_bytes, write_sealed
 
 __all__ = ["Folder", "refuse_other_settings"]
 
@@ -171,13 +172,14 @@ class Folder:
         """
         names = {*written, "config.toml"} if written else set()
         begun = [name for name in content.get("solutions", []) if names and (self.path / name / "run.json").exists()]
-        inventory = {
-            "run": new_name(),
+        inventory: dict[str, Any] = {
             "written": digests(self.path, names),
             "members": {name: identify(self.path / name) for name in begun},
         }
         about = {"format": FORMAT_VERSION, "kind": self.kind, **content, "config": self.settings}
-        write_sealed(self.path / "run.json", {**about, **inventory, "versions": versions()})
+        # The name follows from the content: the same results written again are the same ones.
+        name = hashlib.blake2b(json_bytes({**about, **inventory}, "run.json"), digest_size=8).hexdigest()
+        write_sealed(self.path / "run.json", {**about, "run": name, **inventory, "versions": versions()})
 
     def empty(self) -> None:
         """Remove what an earlier command left, and nothing else; run.json says "running" meanwhile.

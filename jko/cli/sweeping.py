@@ -219,7 +219,7 @@ def _refuse_loss(folder: Path, config: RunConfig) -> None:
         now = getattr(solve, key)
         if value is not None and now is not None and value > now * (1 + 1e-9):
             changes[f"solve.{key}"] = f"solve.{key} was {value!r} and is {now!r} now, and a run is not made shorter"
-    refuse_other_settings(folder, "run of a sweep", changes)
+    refuse_other_settings(folder / "run.json", "run of a sweep", changes)
 
 
 def _refuse_dropped(path: Path, runs: list[SweepRun]) -> None:

@@ -239,6 +239,7 @@ class AbstractEnergy(ABC):
         """
         return None
 
+    @default
     def check_curvature(self, measure: ParticleMeasure) -> None:
         """Raise InvalidInput where `evaluate(..., curvature=True)` would ask for more memory than there is."""
         check_measure(measure)

@@ -16,6 +16,7 @@ from jko.measure import ParticleMeasure, check_measure
 from jko.status import Status
 from jko.transport.cost import GroundCost, check_dense
 from jko.transport.entropic.solve import SelfTransport
+from jko.typing import default
 
 __all__ = [
     "AbstractTransport",
@@ -276,6 +277,7 @@ class AbstractTransport(ABC):
         """Whether a mobility must enter symmetrically: with `target_mobility`."""
 
     @property
+    @default
     def dense(self) -> bool:
         """Whether it forms arrays over all pairs, whatever their number."""
         return False

@@ -131,7 +131,9 @@ def _solution(root: Path, name: str, seed: int) -> None:
     flow = jko.GradientFlow(jko.AttentionEnergy(heads))
     for t1 in (0.1, 0.2):
         measure = jko.ParticleMeasure(jko.initial_tokens(8, 3, seed))
-        jko.solve(flow, measure, jko.ExplicitEuler(0.02), t1=t1, config={"seed": seed}).save(root / name, overwrite=True)
+        jko.solve(flow, measure, jko.ExplicitEuler(0.02), t1=t1, config={"seed": seed}).save(
+            root / name, overwrite=True
+        )
         call("plot", root / name, "-q")
         if (name, t1) == ("whole", 0.1):
             shutil.copytree(root / name, root / "older")
