@@ -18,7 +18,6 @@ from jko.errors import InvalidInput, ResumeMismatch, RunDamaged, RunFolderError,
 from jko.flows import AbstractFlow
 from jko.grid import time_grid
 from jko.measure import ParticleMeasure, check_measure
-from jko.memory import check_fits
 from jko.progress import AbstractProgress
 from jko.records import Records
 from jko.runs import (
@@ -41,9 +40,9 @@ from jko.schemes import AbstractGridScheme, AbstractScheme
 from jko.signals import saving_before_end
 from jko.solution import Solution, load, versions
 from jko.status import Failure, Status
-from jko.stopping import Progressed
+from jko.stopping import Progressed, check_conditions
 from jko.storage import json_bytes, write_json
-from jko.trajectory import Trajectory
+from jko.trajectory import Trajectory, check_kept
 
 __all__ = ["Checkpoint", "Save", "resume", "solve"]
 
@@ -105,10 +104,10 @@ def solve(
     _check(flow, measure, scheme, max_steps)
     save = Save() if save is None else save
     _check_parts(save, progress, checkpoint, config)
-    stops = _conditions(stop)
+    stops = check_conditions(stop)
     times = _grid(t0, t1, flow, scheme)
     asked = save.steps(times, scheme.tau)
-    _check_kept(save.count(len(times) - 1, asked), measure)
+    check_kept(save.count(len(times) - 1, asked), measure)
     with nullcontext() if checkpoint is None else _owned(checkpoint.folder):
         writer = None
         if checkpoint is not None:
@@ -166,7 +165,7 @@ def resume(
     check_kind(folder, (str, Path, Checkpoint), "folder")
     options = folder if isinstance(folder, Checkpoint) else None
     path = options.folder if options is not None else Path(folder)  # type: ignore[arg-type]
-    stops = _conditions(stop)
+    stops = check_conditions(stop)
     check_kind(flow, AbstractFlow, "flow")
     check_kind(scheme, AbstractScheme, "scheme")
     if max_steps is not None:
@@ -248,23 +247,6 @@ def _check_parts(
     if config is not None:
         check_kind(config, dict, "config", hint="give plain data by name")
         json_bytes(config, "config")
-
-
-def _check_kept(clouds: int, measure: ParticleMeasure) -> None:
-    """Refuse clouds that memory cannot hold at the end of the run, where each is there twice."""
-    shape, way_out = (
-        (clouds, measure.n, measure.d),
-        "keep fewer: Save(every=...), Save(times=...) or Save(clouds=False)",
-    )
-    check_fits("the clouds that the run keeps", shape, measure.dtype, measure.device, way_out, copies=2)
-
-
-def _conditions(stop: Any) -> tuple[Callable[[Progressed], bool], ...]:
-    conditions = tuple(stop) if isinstance(stop, Sequence) else (stop,)
-    for condition in conditions:
-        if not callable(condition) or isinstance(condition, type):
-            raise InvalidInput(f"every stop condition must be a function of Progressed, got {condition!r}")
-    return conditions
 
 
 def _grid(t0: float, t1: float, flow: AbstractFlow, scheme: AbstractScheme) -> list[float]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from jko.checks import check_positive
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure
 
-__all__ = ["AbstractStop", "Progressed", "Stationary"]
+__all__ = ["AbstractStop", "Progressed", "Stationary", "check_conditions"]
 
 
 @final
@@ -67,3 +68,16 @@ class Stationary(AbstractStop):
                 f"does not have; give a function of the columns {', '.join(sorted(columns))} as stop"
             )
         return square <= self.slope**2
+
+
+def check_conditions(stop: Any) -> tuple[Callable[[Progressed], bool], ...]:
+    """Return one condition or several as a tuple.
+
+    Raises:
+        InvalidInput: for what is no function of `Progressed`.
+    """
+    conditions = tuple(stop) if isinstance(stop, Sequence) else (stop,)
+    for condition in conditions:
+        if not callable(condition) or isinstance(condition, type):
+            raise InvalidInput(f"every stop condition must be a function of Progressed, got {condition!r}")
+    return conditions

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from jko.errors import InvalidInput
 from jko.measure import ParticleMeasure, check_measure
+from jko.memory import check_fits
 
-__all__ = ["Trajectory"]
+__all__ = ["Trajectory", "check_kept"]
 
 
 @final
@@ -115,3 +116,10 @@ class Trajectory:
                 ".measure(k)"
             )
         return sizes[0]
+
+
+def check_kept(clouds: int, measure: ParticleMeasure) -> None:
+    """Refuse clouds that memory cannot hold at the end of a run, where each is there twice."""
+    shape = (clouds, measure.n, measure.d)
+    way_out = "keep fewer: Save(every=...), Save(times=...) or Save(clouds=False)"
+    check_fits("the clouds that the run keeps", shape, measure.dtype, measure.device, way_out, copies=2)
