@@ -157,7 +157,7 @@ def test_overflow_is_explained() -> None:
     # Exponents of 800 are no matter; here the output itself is no float any more.
     D = 1e308 * torch.ones(1, 2, 2, dtype=F64)
     y = jko.ParticleMeasure([[1.0, 0.0], [0.0, 1.0]])
-    run = jko.solve(jko.VelocityFlow(field(D)), y, jko.RK4(0.1), t1=0.2, throw=False)
+    run = jko.solve(jko.VelocityFlow(field(D), jko.Euclidean()), y, jko.RK4(10.0), t1=20.0, throw=False)
     assert run.status is jko.Status.NON_FINITE
     assert run.failure is not None
     assert "largest exponent 1e+308" in run.failure.detail
