@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from jko.cli.exits import INTERRUPTED, uninterrupted
 from jko.config import to_toml
-from jko.errors import RunFolderError
-from jko.runs import CHUNKED, UNFINISHED, digests, identify, locked, new_name
+from jko.errors import RunDamaged, RunFolderError
+from jko.runs import CHUNKED, UNFINISHED, digests, identify, locked, new_name, read_inventory
 from jko.solution import FORMAT_VERSION, versions
-from jko.storage import read_sealed, write_bytes, write_sealed
+from jko.storage import write_bytes, write_sealed
 
 __all__ = ["Folder"]
 
@@ -144,7 +144,10 @@ class Folder:
 
 
 def _read_run(path: Path) -> dict[str, Any]:
-    if not (path / "run.json").exists():
+    try:
+        run = read_inventory(path)
+    except RunDamaged:
+        raise
+    except RunFolderError:
         return {}
-    run = read_sealed(path / "run.json")
     return run if isinstance(run, dict) and "format" in run else {}
