@@ -17,11 +17,11 @@ from pydantic import BaseModel
 
 from jko.cli.exits import EXIT_NUMERICAL, INTERRUPTED, uninterrupted
 from jko.config import read_toml, to_toml
-from jko.errors import InvalidInput, ResumeMismatch, RunFolderError
-from jko.runs import CHUNKED, UNFINISHED, RunFolder, config_changes, digests, identify, locked, remove
+from jko.errors import InvalidInput, ResumeMismatch, RunDamaged, RunFolderError
+from jko.runs import CHUNKED, UNFINISHED, RunFolder, config_changes, digests, identify, locked, read_inventory, remove
 from jko.solution import FORMAT_VERSION, versions
 from jko.status import Status
-from jko.storage import json_bytes, read_json, read_sealed, write_bytes, write_sealed
+from jko.storage import json_bytes, read_json, write_bytes, write_sealed
 
 __all__ = ["Folder", "refuse_other_settings"]
 
@@ -287,7 +287,10 @@ def _remove_empty(*folders: Path) -> None:
 
 
 def _read_run(path: Path) -> dict[str, Any]:
-    if not (path / "run.json").exists():
+    try:
+        run = read_inventory(path)
+    except RunDamaged:
+        raise
+    except RunFolderError:
         return {}
-    run = read_sealed(path / "run.json")
     return run if isinstance(run, dict) and "format" in run else {}

@@ -62,18 +62,25 @@ def _config(folder: Path, given: Path | None, t1: float | None) -> RunConfig:
     from jko.errors import ResumeMismatch, RunFolderError
     from jko.runs import RunFolder
 
-    stored: dict[str, Any] = RunFolder(folder).read()["config"]
+    run = RunFolder(folder).read()
+    stored: dict[str, Any] = run["config"]
     if "scheme" not in stored:
         raise RunFolderError(f"{folder} was not begun by `jko run`: continue it with jko.resume in Python")
     path = folder / "config.toml" if given is None else given
-    data: dict[str, Any] = stored
+    # The run may have gone on to a later time than it was begun with.
+    data = merge(stored, {"solve": {"t1": run["t1"]}})
     if given is not None or path.exists():
         new = check_config(RunConfig, read_toml(path), str(path))
         data = problem.anchored(problem.resolved(new, new.scheme.tau)).model_dump(exclude_none=True)
         try:
             compare_with(stored, data)
         except ResumeMismatch as error:
-            raise ResumeMismatch(f"{path}: {error}") from None
+            raise ResumeMismatch(f"{path} and {folder / 'run.json'} differ: {error}") from None
+        if t1 is None and new.solve.t1 < run["t1"] * (1 - 1e-9):
+            raise ResumeMismatch(
+                f"t1 was {run['t1']!r} in the run that is to be continued, and is {new.solve.t1!r} now in {path}; a "
+                "run can be made longer, not shorter"
+            )
     if t1 is not None:
         data = merge(data, {"solve": {"t1": t1}})
     return check_config(RunConfig, data, str(folder))

@@ -233,8 +233,8 @@ def complaints(place: Place, name: Path) -> list[str]:
     if place.kind == "run":
         status, out, err = call("resume", copy, "-q")
         mended = status == DONE and _reads(place, ".") and call("info", copy)[0] == DONE
-        # The configuration is the user's to change: resume compares it with run.json, and refuses by the key.
-        ask("resume", status, out + err, mended, (2, LOST) if name.name == "config.toml" else (LOST,))
+        # The configuration is the user's to change: resume compares it with run.json, and names both files and the key.
+        ask("resume", status, out + err, mended, (2, LOST) if name.name in ("config.toml", "run.json") else (LOST,))
     if place.kind == "sweep":
         status, out, err = call("sweep", place.root / "whole.toml", "-j", 1, "--out", copy, "-q")
         shown = all(_reads(place, run) for run in place.runs) and call("info", copy)[0] == DONE
