@@ -107,7 +107,7 @@ def test_a_tracer_adds_nothing_even_where_the_potential_is_infinite() -> None:
 
 
 def test_parameters_get_no_gradients() -> None:
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         module = torch.nn.Linear(2, 1).double()
     energy = PotentialEnergy(lambda x: module(x)[..., 0].square())
     energy.evaluate(MU, 0.0)
