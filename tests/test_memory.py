@@ -17,7 +17,7 @@ from jko.grid import time_grid
 from jko.memory import check_fits, free_memory
 from jko.random import symmetric_increments
 from jko.reductions import Blocked
-from jko.transport import ExactOT, Sinkhorn, squared_wasserstein
+from jko.transport import Coupling, ExactOT, Sinkhorn, squared_wasserstein
 from jko.weighted import weighted_distance
 
 CPU = torch.device("cpu")
@@ -38,11 +38,16 @@ def flow(count: int, d: int, metric: Any = None) -> jko.GradientFlow:
     return jko.GradientFlow(jko.AttentionEnergy(heads(count, d)), metric)
 
 
+def many_heads(s: float) -> torch.Tensor:
+    return torch.eye(60, dtype=torch.float64).expand(100, 60, 60)
+
+
 def moving(x: torch.Tensor, t: float) -> torch.Tensor:
     pytest.fail("the pass began")
 
 
 POTENTIAL = jko.GradientFlow(jko.PotentialEnergy(moving), jko.Wasserstein2())
+QUADRATIC = jko.GradientFlow(jko.PotentialEnergy(lambda x: x[..., 1].sin()), jko.Wasserstein2())
 EYES = torch.eye(3, dtype=torch.float64)[None]
 
 REQUESTS: dict[str, tuple[Callable[[], Any], str, str]] = {
@@ -109,17 +114,22 @@ REQUESTS: dict[str, tuple[Callable[[], Any], str, str]] = {
     ),
     "exact transport in a step": (
         lambda: jko.JKO(0.1, transport=ExactOT()).step(POTENTIAL, cloud(50_000, 3)),
-        "the costs of all pairs",
+        "the matrices over all pairs",
         r"Sinkhorn\(eps, lazy=True\)",
     ),
     "a stored kernel in a step": (
         lambda: jko.JKO(0.1, transport=Sinkhorn(0.1, lazy=False)).step(POTENTIAL, cloud(50_000, 3)),
-        "the costs of all pairs",
+        "the matrices over all pairs",
         r"Sinkhorn\(eps, lazy=True\)",
+    ),
+    "a plan as a matrix": (
+        lambda: Coupling.identity(cloud(50_000, 3).weights).dense(50_000, 50_000),
+        "the matrices over all pairs",
+        "fewer particles",
     ),
     "exact distance": (
         lambda: squared_wasserstein(cloud(50_000, 3), cloud(50_000, 3), jko.Sphere()),
-        "the costs of all pairs",
+        "the matrices over all pairs",
         "fewer particles",
     ),
     "pairs of a weighted distance": (
@@ -132,15 +142,23 @@ REQUESTS: dict[str, tuple[Callable[[], Any], str, str]] = {
         "the kernels of the heads",
         "or heads",
     ),
+    "tangent bases of the fallback": (
+        lambda: jko.JKO(0.1, minimizer=jko.TrustNewton()).step(QUADRATIC, cloud(2000, 800)),
+        "the tangent bases of TrustNewton",
+        "Anderson alone",
+    ),
+    "stiffness of a weighted distance": (
+        lambda: weighted_distance(cloud(1000, 3).points, cloud(1000, 3).points, EYES, segments=1000),
+        "the stiffness of the paths",
+        "segments",
+    ),
     "paths of a weighted distance": (
         lambda: weighted_distance(cloud(10, 3).points, cloud(10, 3).points, EYES, segments=10**8),
-        "the paths of the particles",
+        "the frames along the path",
         "segments",
     ),
     "heads along a weighted distance": (
-        lambda: weighted_distance(
-            cloud(2, 300).points, cloud(2, 300).points, lambda s: torch.eye(300)[None], segments=2 * 10**4
-        ),
+        lambda: weighted_distance(cloud(2, 60).points, cloud(2, 60).points, many_heads, segments=2000),
         "the heads along the path",
         "segments",
     ),

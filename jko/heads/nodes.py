@@ -97,7 +97,7 @@ class NodePath:
         return nearest
 
 
-def uniform_times(dt: float, t1: float, shape: Sequence[int], *, copies: int) -> tuple[float, ...]:
+def uniform_times(dt: float, t1: float, shape: Sequence[int] = (), *, copies: int = 1) -> tuple[float, ...]:
     """Return the nodes 0, dt, 2 dt, ... up to the first that reaches t1 up to rounding.
 
     Args:

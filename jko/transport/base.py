@@ -129,7 +129,12 @@ class Coupling:
         return Coupling(massive, massive, weights[massive].to(torch.float64))
 
     def dense(self, n: int, m: int) -> Tensor:
-        """Return the plan as a matrix of shape (n, m)."""
+        """Return the plan as a matrix of shape (n, m).
+
+        Raises:
+            InvalidInput: where memory cannot hold it.
+        """
+        check_dense((n, m), self.masses.device)
         plan = torch.zeros(n, m, dtype=self.masses.dtype, device=self.masses.device)
         return plan.index_put_((self.rows, self.columns), self.masses, accumulate=True)
 

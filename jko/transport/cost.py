@@ -221,7 +221,7 @@ class GroundCost:
 def check_dense(shape: tuple[int, int], device: torch.device) -> None:
     """Refuse a matrix over all pairs that memory cannot hold, together with a kernel or a copy of the same size."""
     way_out = "take fewer particles, or Sinkhorn(eps, lazy=True), which forms it block by block"
-    check_fits("the costs of all pairs", shape, torch.float64, device, way_out, copies=2)
+    check_fits("the matrices over all pairs", shape, torch.float64, device, way_out, copies=2)
 
 
 def _distances(y: Tensor, x: Tensor) -> Tensor:

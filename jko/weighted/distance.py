@@ -206,6 +206,8 @@ def _check_size(points: Tensor, segments: int, heads: int = 1, nodes: int = 1) -
         ("the differences of all pairs", (n, n, d), 2),
         ("the kernels of the heads", (heads, n, n), 3),
         ("the heads along the path", (nodes, heads, d, d), 2),
+        ("the frames along the path", (segments, n, d, d), 2),
+        ("the stiffness of the paths", (n, segments, segments), 3),
         # The memory of L-BFGS, of points and gradients.
         ("the paths of the particles", (segments + 1, n, d), 50),
     ):

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from jko.memory import check_fits
 from jko.schemes.objective import StepObjective, Trial
 
 __all__ = ["Chart", "Vector"]
@@ -41,6 +42,8 @@ class Chart:
         masses = torch.where(weights > 0, weights, 1.0 / len(moving))
         # z = (w b / tau)^(1/2) xi makes sum_i w_i b_i |xi_i|^2 / (2 tau) = |z|^2 / 2.
         scale = (objective.tau / (masses * movement.mobility.to(torch.float64)[:, moving])).sqrt()
+        shape, way_out = (*movement.base.shape, movement.base.shape[-1]), "take fallback=None, or Anderson alone"
+        check_fits("the tangent bases of TrustNewton", shape, torch.float64, movement.base.device, way_out)
         basis = objective.manifold.tangent_basis(movement.base[..., moving, :].to(torch.float64))
         return Chart(objective, start.xi.clone(), moving, basis, scale, masses, bool((weights > 0).all()))
 
