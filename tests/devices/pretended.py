@@ -165,6 +165,16 @@ def _fallback(func: Any, *args: Any, **kwargs: Any) -> Any:
     return _run(func, args, kwargs)
 
 
+class _DeviceModule(backend_registration._DummyBackendModule if _SETUP else object):  # type: ignore[misc]
+    """What PyTorch asks of `torch.pretended`. The device draws its random numbers on the CPU."""
+
+    def get_rng_state(self, device: object = None) -> Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, device: object = None) -> None:
+        torch.set_rng_state(state)
+
+
 def start() -> str | None:
     """Make the device known to this process and return its name; None where this PyTorch cannot pretend.
 
@@ -173,7 +183,7 @@ def start() -> str | None:
     if _SETUP is None:
         return None
     if not _LIBRARIES:
-        _SETUP(rename=NAME)
+        _SETUP(rename=NAME, backend_module=_DeviceModule())
         # Backward passes stay in the thread of the caller, as they do on the CPU.
         torch.autograd.set_multithreading_enabled(False)
         every, some = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
