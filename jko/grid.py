@@ -45,7 +45,7 @@ def time_grid(t0: float, t1: float, tau: float, jumps: Sequence[float] = ()) -> 
     times = [t0 if len(ends) == 1 or ends[0] - t0 > slack else ends.pop(0)]
     for end in ends:
         begin = times[-1]
-        steps = max(1, math.ceil((end - begin - slack) / tau))
+        steps = math.ceil((end - begin - slack) / tau)
         times += [*(begin + k * tau for k in range(1, steps)), end]
     return times
 
