@@ -48,7 +48,7 @@ def time_grid(t0: float, t1: float, tau: float, jumps: Sequence[float] = ()) -> 
     times = [t0 if len(ends) == 1 or ends[0] - t0 > slack else ends.pop(0)]
     for end in ends:
         begin = times[-1]
-        steps = max(1, math.ceil((end - begin - slack) / tau))
+        steps = math.ceil((end - begin - slack) / tau)
         # A float in a list takes four words.
         shape, way_out = (len(times) + steps, 4), "take a larger tau or a smaller t1"
         check_fits("the times of the steps", shape, torch.float64, torch.device("cpu"), way_out)

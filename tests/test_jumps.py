@@ -324,7 +324,7 @@ def test_the_weak_form_is_taken_from_steps_that_stay_on_their_side(metric: str) 
 
             def step(self, flow: Any, measure: Any, t: float, tau: float, state: Any = None, guess: Any = None) -> Step:
                 taken = inner.step(flow, measure, t, tau, state, guess)
-                spans.append((t, t + tau, taken.info.energy_previous - float(flow.energy.value(measure, t + tau))))
+                spans.append((t, t + tau, state.flow_state.columns["energy"] - float(flow.energy.value(measure, t))))
                 return taken
 
         return Watched()

@@ -9,7 +9,7 @@ from typing import final
 
 from jko.errors import JKOError
 from jko.flows import AbstractFlow
-from jko.grid import step_size, time_grid
+from jko.grid import step_size
 from jko.measure import ParticleMeasure
 from jko.progress import AbstractProgress
 from jko.runs.options import Save
@@ -141,13 +141,9 @@ class Run:
         writer, last = self.writer, self.rows[-1].step
         if writer is None:
             return
-        ends_off_grid = k == len(self.times) - 1 and self.times[k] != self._longer()[k]
+        ends_off_grid = k == len(self.times) - 1 and self.times[k] != self.times[0] + k * self.scheme.tau
         if ends_off_grid or (last > self.rows[0].step and writer.due(last)):
             self._flush(writer)
-
-    def _longer(self) -> list[float]:
-        tau = self.scheme.tau
-        return time_grid(self.times[0], self.times[-1] + 2 * tau, tau, self.flow.jumps)
 
     def _flush(self, writer: RunWriter) -> None:
         writer.write(self.rows)
