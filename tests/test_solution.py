@@ -192,7 +192,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="could not be written"):
         run().save(tmp_path / "file" / "run")
-    with pytest.raises(RunFolderError, match=r"run\.json does not exist"):
+    with pytest.raises(RunFolderError, match=r"run\.json is missing"):
         jko.load(tmp_path / "nowhere")
 
 
@@ -206,7 +206,7 @@ def test_the_config_is_a_copy() -> None:
         solution.config["more"] = 3
     with pytest.raises(InvalidInput, match="config must hold plain data"):
         run(config={"x": torch.ones(1)})
-    with pytest.raises(InvalidInput, match="config must be a dictionary"):
+    with pytest.raises(InvalidInput, match="config must be an instance of dict"):
         run(config=[1])
 
 
@@ -265,5 +265,5 @@ def test_a_replacement_that_is_cut_short_is_no_run(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(module, "write_json", end)
     with pytest.raises(KeyboardInterrupt):
         run(t1=0.5).save(tmp_path, overwrite=True)
-    with pytest.raises(jko.RunFolderError, match=r"run\.json does not exist"):
+    with pytest.raises(jko.RunFolderError, match=r"run\.json is missing"):
         jko.load(tmp_path)

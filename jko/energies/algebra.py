@@ -13,7 +13,7 @@ from jko.checks import check_finite_number, check_jumps, check_kind
 from jko.energies.base import AbstractEnergy, AbstractHeadAverage, Evaluation, HeadEvaluation, PotentialField
 from jko.energies.shifted import ShiftedHeads
 from jko.errors import InvalidInput
-from jko.measure import ParticleMeasure
+from jko.measure import ParticleMeasure, check_measure
 
 __all__ = ["Scaled", "Sum"]
 
@@ -189,6 +189,7 @@ class Sum(AbstractEnergy):
         return max(term.largest_exponent(measure, t) for term in self.terms)
 
     def shifted_heads(self, measure: ParticleMeasure, t: float) -> ShiftedHeads | None:
+        check_measure(measure)
         if len(self.attention_parts) != 1:
             return None
         (lead,) = (term for term in self.terms if term.attention_parts)

@@ -237,6 +237,7 @@ class AbstractEnergy(ABC):
 
         A pass of its own, and a slow one. None where the energy has no heads.
         """
+        check_measure(measure)
         return None
 
     @default

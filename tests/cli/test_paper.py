@@ -119,9 +119,18 @@ def test_comparison(jko_command, real_figures, tmp_path):
         (("paper", "all", "--small", "--dtype", "float16"), "dtype must be"),
         (("paper", "all", "--small", "--dt", "1e-12"), "dt = 1e-12 needs 2e+12 steps"),
         (("paper", "all", "--small", "--dt", "1e-300", "--t1", "1e300"), "dt = 1e-300 is too small"),
-        (("paper", "all", "--small", "--n", "99999999999999999999"), "drawing tokens of n = 99999999999999999999"),
-        (("paper", "all", "--small", "--dimension", "9999999999"), "drawing tokens of n = 20, d = 9999999999"),
-        (("paper", "all", "--small", "--heads", "999999999"), "H = 999999999, d = 3 takes"),
+        (
+            ("paper", "all", "--small", "--n", "99999999999999999999"),
+            "the tokens and the vertices of shape (1e+20, 3) in float64 take",
+        ),
+        (
+            ("paper", "all", "--small", "--dimension", "9999999999"),
+            "the tokens and the vertices of shape (40000000016, 9999999999) in float64 take",
+        ),
+        (
+            ("paper", "all", "--small", "--heads", "999999999"),
+            "the matrices of the head path of shape (101, 999999999, 3, 3) in float64",
+        ),
         (("paper", "all", "--small", "--paths", "9999999999"), "take fewer"),
     ],
 )

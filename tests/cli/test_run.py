@@ -98,10 +98,13 @@ def test_a_run_that_ends_early_is_saved_with_status_3(jko_command):
         ("[solve]\nt1 = -1.0", "solve.t1 = -1.0: must be greater than 0"),
         ("[solve\n", "is no TOML"),
         ('[measure]\npoints = "no.npy"', "no.npy does not exist"),
-        ("[measure]\nn = 999999999999", "drawing tokens of n = 999999999999, d = 3 takes"),
-        ("[measure]\nd = 99999999", "drawing tokens of n = 300, d = 99999999 takes"),
+        ("[measure]\nn = 999999999999", "the tokens and the vertices of shape (1.00000000001e+12, 3) in float64 take"),
+        ("[measure]\nd = 99999999", "the tokens and the vertices of shape (400000296, 99999999) in float64 take"),
         ("[measure]\nd = 99999999999999999999", "measure.d = 99999999999999999999: must be less than"),
-        ('[heads]\nprocess = "constant"\nnum_heads = 9999999999', "a head path of H = 9999999999, d = 3 takes"),
+        (
+            '[heads]\nprocess = "constant"\nnum_heads = 9999999999',
+            "the matrices of the head path of shape (1, 9999999999, 3, 3) in float64",
+        ),
     ],
 )
 def test_bad_configurations_are_one_line(jko_command, text, message):
