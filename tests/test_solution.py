@@ -192,7 +192,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="could not be written"):
         run().save(tmp_path / "file" / "run")
-    with pytest.raises(RunFolderError, match=r"run\.json is missing"):
+    with pytest.raises(RunFolderError, match=r"run\.json does not exist"):
         jko.load(tmp_path / "nowhere")
 
 
