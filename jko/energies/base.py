@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+import torch
 from torch import Tensor
 
 from jko.energies.moments import PairMoments
@@ -56,6 +57,14 @@ class HeadEvaluation:
     head_weights: Tensor | None = None
     curvature: Tensor | None = None
     moments: PairMoments | None = None
+
+    @property
+    def shares(self) -> Tensor:
+        """Weights of the heads in averages, 1/H where none are given; float64 on the CPU, shape (H,)."""
+        if self.head_weights is not None:
+            return self.head_weights.to("cpu", torch.float64)
+        count = self.mobility.shape[-2]
+        return torch.full((count,), 1.0 / count, dtype=torch.float64)
 
     def selected(self, rows: Sequence[int]) -> HeadEvaluation:
         """Return the parts of an unbatched evaluation that belong to some heads, with their weights; no moments."""

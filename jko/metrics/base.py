@@ -153,7 +153,4 @@ class AbstractMetric(ABC):
         heads = evaluation.heads
         if not self.lifted or heads is None:
             return torch.ones(1, dtype=torch.float64)
-        if heads.head_weights is not None:
-            return heads.head_weights.to("cpu", torch.float64)
-        count = heads.mobility.shape[-2]
-        return torch.full((count,), 1.0 / count, dtype=torch.float64)
+        return heads.shares

@@ -31,7 +31,7 @@ from jko.schemes.minimizers import (
     minimize,
     reported_residual,
 )
-from jko.schemes.movement import EntropicBias
+from jko.schemes.movement import EntropicBias, MatchedMovement
 from jko.schemes.movement.inputs import check_coupled, check_guess
 from jko.schemes.objective import StepObjective, Trial
 from jko.schemes.pose import Pose
@@ -164,23 +164,34 @@ class JKO(AbstractScheme):
         previous = float(evaluation.value)
         columns = {"energy_previous": previous, "time_part": previous - state.flow_state.columns["energy"]}
         guess = check_guess(flow, measure, guess)
-        origin, _ = pose.origin(pose.objective(pose.matched))
+        objective = pose.objective(pose.matched)
+        origin, _ = pose.origin(objective)
         if not origin.finite:
             detail = flow.explain_non_finite(measure, t + tau)
             info = StepInfo(Status.NON_FINITE, {**columns, "evaluations": passes}, origin.xi, 0.0, detail=detail)
             return Step(measure, info, state)
         coupling = coupling_of(self.transport, pose, guess)
-        outcome = self._solve(pose, coupling, guess, state.memory)
+        outcome = self._solve(pose, coupling, (objective, origin), guess, state.memory)
         return self._finish(pose, coupling, replace(outcome, passes=passes + outcome.passes), columns, measure, state)
 
-    def _solve(self, pose: Pose, coupling: AbstractCoupling, guess: ParticleMeasure | None, memory: Any) -> _Outcome:
+    def _solve(
+        self,
+        pose: Pose,
+        coupling: AbstractCoupling,
+        matched: tuple[StepObjective, Trial],
+        guess: ParticleMeasure | None,
+        memory: Any,
+    ) -> _Outcome:
         """Minimize with the first movement, then with that of every better coupling, until one stays."""
         place, passes, origin, objective, trial = guess, 0.0, None, None, None
         try:
             movement = coupling.first()
             while True:
-                objective = pose.objective(movement)
-                origin, paid = pose.origin(objective)
+                if isinstance(movement, MatchedMovement):
+                    (objective, origin), paid = matched, 0.0
+                else:
+                    objective = pose.objective(movement)
+                    origin, paid = pose.origin(objective)
                 reference = pose.reference(objective, origin, coupling.start.weights)
                 start = None
                 if place is not None:
@@ -194,7 +205,9 @@ class JKO(AbstractScheme):
                     return _Outcome(status, detail, objective, origin, trial, passes, None)
                 better = coupling.following(trial)
                 if better is None:
-                    status, detail = judge(objective, trial, reference)
+                    status, detail = found.status, found.detail
+                    if least is not reference:
+                        status, detail = judge(objective, trial, reference)
                     return _Outcome(status, detail, objective, origin, trial, passes, found.memory)
                 movement, place = better, coupling.start.moved(trial.points[0])
         except CouplingFailedError as error:

@@ -65,10 +65,9 @@ class Pose:
         """The movement in which particle i comes from y_i."""
         return MatchedMovement(self.fields.measure.points, self.mobility, self.fields.measure.weights)
 
-    def objective(self, movement: AbstractMovement, tau: float | None = None) -> StepObjective:
+    def objective(self, movement: AbstractMovement) -> StepObjective:
         """Return the objective with this movement."""
-        flow, tau = self.flow, self.tau if tau is None else tau
-        return StepObjective(self.energy, movement, flow.manifold, self.fields.t, tau, self.rtol)
+        return StepObjective(self.energy, movement, self.flow.manifold, self.fields.t, self.tau, self.rtol)
 
     def origin(self, objective: StepObjective) -> tuple[Trial, float]:
         """Return the trial at xi = 0 and the passes it took: none where the base points are the old measure."""

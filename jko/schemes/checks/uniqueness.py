@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from jko.energies import AttentionEnergy, HeadEvaluation
+from jko.energies import AttentionEnergy
 from jko.manifolds import Euclidean, Sphere
 from jko.schemes.checks.base import AbstractCheck, CheckResult, FinishedStep
 
@@ -50,7 +50,7 @@ class Uniqueness(AbstractCheck):
         norms = torch.linalg.matrix_norm(energy.heads.at(objective.t), ord=2)
         masses = 2 * energy.sign * heads.first_variation.to("cpu", torch.float64)
         reach = 1.0 if sphere else float(step.fields.measure.points.square().sum(-1).amax().sqrt())
-        bounds = _Bounds(norms, masses, _shares(heads), energy.sign, reach, sphere)
+        bounds = _Bounds(norms, masses, heads.shares, energy.sign, reach, sphere)
         mobility = objective.movement.mobility.to("cpu", torch.float64)
         radius = bounds.radius(objective.tau, mobility, lifted=lifted)
         largest = float(step.trial.xi.square().sum(-1).amax().sqrt())
@@ -65,14 +65,6 @@ class Uniqueness(AbstractCheck):
         passed = margin > 0
         detail = "" if passed else f"the step need not have a unique stationary point (margin {margin:.3g})"
         return CheckResult(passed, {"uniqueness_margin": max(margin, _LIMIT)}, 0, detail)
-
-
-def _shares(heads: HeadEvaluation) -> Tensor:
-    """Weights of the heads, float64 on the CPU, shape (H,)."""
-    if heads.head_weights is not None:
-        return heads.head_weights.to("cpu", torch.float64)
-    count = heads.mobility.shape[-2]
-    return torch.full((count,), 1.0 / count, dtype=torch.float64)
 
 
 def _flat(step: FinishedStep) -> bool:
