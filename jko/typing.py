@@ -1,4 +1,4 @@
-"""Shapes in annotations (jaxtyping where it is installed, plain tensors otherwise), and the mark of a default."""
+"""Shapes in annotations (jaxtyping where it is installed, plain tensors otherwise), and helpers of classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ else:
                 return item[0]
 
 
-__all__ = ["Float", "Tensor", "default"]
+__all__ = ["Float", "Tensor", "default", "settle"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -31,3 +31,9 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 def default(method: _Method) -> _Method:
     """Mark what an abstract class implements for members with nothing of their own to say: only this they override."""
     return method
+
+
+def settle(instance: object, **values: Any) -> None:
+    """Set fields of a frozen dataclass, in `__post_init__`, to what its checks made of them: a float for an int."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)

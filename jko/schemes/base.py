@@ -16,6 +16,7 @@ from jko.schemes.checks import CheckResult
 from jko.status import Status
 from jko.storable import storable
 from jko.transport import CouplingCertificate
+from jko.typing import settle
 
 __all__ = ["AbstractGridScheme", "AbstractScheme", "Step", "StepInfo", "StepState"]
 
@@ -52,7 +53,7 @@ class StepInfo:
     detail: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+        settle(self, columns=MappingProxyType(dict(self.columns)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the columns as plain data, since a read-only view cannot be."""
