@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import platform
 from dataclasses import asdict, dataclass, field, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
@@ -28,6 +25,7 @@ from jko.runs import (
     read_inventory,
     read_run,
     remove,
+    versions,
 )
 from jko.status import Failure, Status
 from jko.storage import json_bytes, read_json, read_tensors, write_json, write_sealed, write_tensors
@@ -231,23 +229,6 @@ def _make_room(path: Path, run: dict[str, Any], overwrite: bool) -> None:
         )
     remove(path / "run.json")
     RunFolder(path).clear()
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a saved run records."""
-    return dict(_versions())
-
-
-@functools.cache
-def _versions() -> dict[str, str]:
-    names = ["jko", "torch", "numpy", "scipy", "pot"]
-    found = {"python": platform.python_version()}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
 
 
 def load(folder: str | Path) -> Solution:

@@ -18,8 +18,19 @@ from pydantic import BaseModel
 from jko.cli.exits import EXIT_NUMERICAL, INTERRUPTED, uninterrupted
 from jko.config import read_toml, to_toml
 from jko.errors import InvalidInput, ResumeMismatch, RunDamaged, RunFolderError
-from jko.runs import CHUNKED, UNFINISHED, RunFolder, config_changes, digests, identify, locked, read_inventory, remove
-from jko.solution import FORMAT_VERSION, versions
+from jko.runs import (
+    CHUNKED,
+    UNFINISHED,
+    RunFolder,
+    config_changes,
+    digests,
+    identify,
+    locked,
+    read_inventory,
+    remove,
+    versions,
+)
+from jko.solution import FORMAT_VERSION
 from jko.status import Status
 from jko.storage import json_bytes, read_json, write_bytes, write_sealed
 

@@ -7,7 +7,8 @@ from rich.table import Table
 
 from jko.diagnostics import Comparison, Pair
 from jko.metrics import WeightedWasserstein
-from jko.solution import Solution, versions
+from jko.runs import versions
+from jko.solution import Solution
 
 __all__ = ["comparison_notes", "comparison_table", "solution_table"]
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from jko.errors import RunDamaged, RunFolderError
 from jko.paper.job import Job, JobResult
-from jko.runs import compare_files, digests
-from jko.solution import versions
+from jko.runs import compare_files, digests, versions
 from jko.status import Status
 from jko.storage import read_sealed, read_tensors, write_sealed, write_tensors
 

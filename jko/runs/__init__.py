@@ -1,6 +1,7 @@
 """Run folders: what is saved while a run goes on, and what a run that was cut short continues from."""
 
-from jko.runs.description import compare_config, compare_setups, config_changes, describe
+from jko.runs.continuation import check_continues, check_same_flow, continued, run_file
+from jko.runs.description import compare_config, config_changes, versions
 from jko.runs.folder import CHUNKED, UNFINISHED, RunFolder, remove
 from jko.runs.inspection import inspect, mend
 from jko.runs.inventory import compare_files, digests, identify, locked, new_name, read_inventory, record
@@ -8,7 +9,6 @@ from jko.runs.options import Checkpoint, Save
 from jko.runs.orphans import end_with_parent
 from jko.runs.packing import pack, unpack
 from jko.runs.reader import Restored, RunData, read_run, restore
-from jko.runs.run import Run
 from jko.runs.writer import Row, RunWriter
 
 __all__ = [
@@ -17,16 +17,16 @@ __all__ = [
     "Checkpoint",
     "Restored",
     "Row",
-    "Run",
     "RunData",
     "RunFolder",
     "RunWriter",
     "Save",
+    "check_continues",
+    "check_same_flow",
     "compare_config",
     "compare_files",
-    "compare_setups",
     "config_changes",
-    "describe",
+    "continued",
     "digests",
     "end_with_parent",
     "identify",
@@ -40,5 +40,7 @@ __all__ = [
     "record",
     "remove",
     "restore",
+    "run_file",
     "unpack",
+    "versions",
 ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
+import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from jko.errors import ResumeMismatch
 
-__all__ = ["compare_config", "compare_setups", "config_changes", "describe"]
+__all__ = ["compare_config", "compare_setups", "config_changes", "describe", "versions"]
 
 _DEPTH = 6
 _END = "t1"
@@ -36,6 +39,22 @@ def describe(value: Any, depth: int = _DEPTH) -> Any:
             if part.repr and part.name != _END and _is_plain(item):
                 content[part.name] = describe(item, depth - 1)
     return content
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a saved run records."""
+    return dict(_versions())
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    installed = {"python": platform.python_version()}
+    for name in ("jko", "torch", "numpy", "scipy", "pot"):
+        try:
+            installed[name] = version(name)
+        except PackageNotFoundError:
+            installed[name] = "not installed"
+    return installed
 
 
 def compare_setups(old: Any, new: Any, what: str) -> None:

@@ -1,6 +1,6 @@
 """Time-discrete schemes: minimizing movements and their explicit peers."""
 
-from jko.schemes.base import AbstractGridScheme, AbstractScheme, Step, StepInfo, StepState
+from jko.schemes.base import AbstractScheme, Step, StepInfo, StepState
 from jko.schemes.checks import DeGiorgi, LocalMinimality, Splitting, Uniqueness
 from jko.schemes.explicit import ExplicitEuler
 from jko.schemes.exponential import ExponentialEuler
@@ -11,7 +11,6 @@ from jko.schemes.runge_kutta import RK4
 __all__ = [
     "JKO",
     "RK4",
-    "AbstractGridScheme",
     "AbstractMinimizer",
     "AbstractScheme",
     "Anderson",

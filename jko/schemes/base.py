@@ -16,9 +16,9 @@ from jko.schemes.checks import CheckResult
 from jko.status import Status
 from jko.storable import storable
 from jko.transport import CouplingCertificate
-from jko.typing import settle
+from jko.typing import default, settle
 
-__all__ = ["AbstractGridScheme", "AbstractScheme", "Step", "StepInfo", "StepState"]
+__all__ = ["AbstractScheme", "Step", "StepInfo", "StepState"]
 
 
 @final
@@ -100,14 +100,15 @@ class StepState:
 
 
 class AbstractScheme(ABC):
-    """A time-discrete scheme. The driver calls `start` once and `step` for every interval."""
+    """A time-discrete scheme. The driver calls `start` once and `step` for every interval.
+
+    Attributes:
+        tau: the step size, in units of time; a field of every member.
+    """
 
     __slots__ = ()
 
-    @property
-    @abstractmethod
-    def tau(self) -> float:
-        """The step size."""
+    tau: float
 
     @property
     @abstractmethod
@@ -117,6 +118,10 @@ class AbstractScheme(ABC):
     @abstractmethod
     def check(self, flow: AbstractFlow) -> None:
         """Raise InvalidInput when the scheme cannot follow this flow, saying why."""
+
+    @default  # noqa: B027 (most schemes take every grid)
+    def check_times(self, flow: AbstractFlow, times: Sequence[float]) -> None:
+        """Raise InvalidInput when a step between neighbors of `times` is none that the scheme can take."""
 
     @abstractmethod
     def start(self, flow: AbstractFlow, measure: ParticleMeasure, t: float) -> StepState:
@@ -146,16 +151,6 @@ class AbstractScheme(ABC):
             InvalidInput: for a batched measure, points off the manifold, tau <= 0, or an unfit flow. A step that
                 fails numerically does not raise: its status says so.
         """
-
-
-class AbstractGridScheme(AbstractScheme):
-    """A scheme that cannot take every time grid; the driver asks it about the whole grid before any work."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def check_times(self, flow: AbstractFlow, times: Sequence[float]) -> None:
-        """Raise InvalidInput when a step between neighbors of `times` is none that the scheme can take."""
 
 
 def _rebuilt(values: dict[str, Any]) -> StepInfo:

@@ -6,23 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-import torch
-
 from jko.checks import check_positive
 from jko.errors import InvalidInput
-from jko.flows import AbstractFlow
+from jko.flows import AbstractFlow, FlowState
 from jko.measure import ParticleMeasure
-from jko.schemes.base import AbstractGridScheme, Step, StepState
-from jko.schemes.explicit_step import Move, check_explicit, finish, fits
-from jko.schemes.inputs import check_step, start_state
+from jko.schemes.explicit_base import AbstractExplicitScheme, Move, fits, tangent_cost
 from jko.schemes.ledger import Ledger
+from jko.typing import settle
 
 __all__ = ["ExplicitEuler"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False, init=False)
-class ExplicitEuler(AbstractGridScheme):
+@dataclass(frozen=True, slots=True, eq=False)
+class ExplicitEuler(AbstractExplicitScheme):
     """x_i <- Pi(x_i + tau v(x_i, t)), Massucco et al. 2026, Section 6: particles and heads advance from the old state.
 
     Its `squared_distance` is the metric cost tau^2 * slope^2 of the tangent step tau v, before the projection.
@@ -40,13 +37,12 @@ class ExplicitEuler(AbstractGridScheme):
     """
 
     tau: float
-    ledger: bool
+    ledger: bool = False
 
-    def __init__(self, tau: float, ledger: bool = False) -> None:
-        if not isinstance(ledger, bool):
-            raise InvalidInput(f"ledger must be True or False, got {ledger!r}")
-        object.__setattr__(self, "tau", check_positive(tau, "tau"))
-        object.__setattr__(self, "ledger", ledger)
+    def __post_init__(self) -> None:
+        if not isinstance(self.ledger, bool):
+            raise InvalidInput(f"ledger must be True or False, got {self.ledger!r}")
+        settle(self, tau=check_positive(self.tau, "tau"))
 
     @property
     def title(self) -> str:
@@ -61,36 +57,12 @@ class ExplicitEuler(AbstractGridScheme):
         if self.ledger:
             Ledger.of(flow).check_times(times)
 
-    def start(self, flow: AbstractFlow, measure: ParticleMeasure, t: float) -> StepState:
-        return start_state(flow, measure, t, Ledger.of(flow).state if self.ledger else None)
+    def state(self, flow: AbstractFlow, measure: ParticleMeasure, t: float) -> FlowState:
+        return Ledger.of(flow).state(measure, t) if self.ledger else flow.state(measure, t)
 
-    def step(
-        self,
-        flow: AbstractFlow,
-        measure: ParticleMeasure,
-        t: float = 0.0,
-        tau: float | None = None,
-        state: StepState | None = None,
-        guess: ParticleMeasure | None = None,
-    ) -> Step:
-        tau = check_explicit(self.tau, tau, guess)
-        ledger = Ledger.of(flow) if self.ledger else None
-        increment = None if ledger is None else ledger.heads.increment(t, tau)
-        evaluate = None if ledger is None else ledger.state
-        state = check_step(flow, measure, t, tau, state, evaluate)
-        with torch.no_grad():
-            columns = {}
-            if ledger is not None and increment is not None:
-                state = ledger.ready(state)
-                columns = ledger.columns(state.flow_state, tau, increment)
-            old = state.flow_state
-            shift = tau * old.velocity
-            slope2 = old.columns.get("slope2")
-            move = Move(
-                # A tangent step never shortens a vector: only values that are not finite have no projection.
-                points=fits(flow.manifold.retract(measure.points, shift)),
-                displacement=shift,
-                passes=0,
-                squared_distance=None if slope2 is None else tau**2 * slope2,
-            )
-            return finish(flow, measure, tau, state, move, evaluate=evaluate, extra=columns)
+    def move(self, flow: AbstractFlow, old: FlowState, tau: float) -> Move:
+        columns, passes = Ledger.of(flow).columns(old, tau) if self.ledger else ({}, 0.0)
+        shift = tau * old.velocity
+        # A tangent step never shortens a vector: only values that are not finite have no projection.
+        points = fits(flow.manifold.retract(old.measure.points, shift))
+        return Move(points, shift, tangent_cost(old, tau), passes, columns)

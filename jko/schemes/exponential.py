@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-import torch
-
 from jko.checks import check_positive
-from jko.flows import AbstractFlow
-from jko.measure import ParticleMeasure
-from jko.schemes.base import AbstractScheme, Step, StepState
-from jko.schemes.explicit_step import Move, check_explicit, finish, fits
-from jko.schemes.inputs import check_step, start_state
+from jko.flows import AbstractFlow, FlowState
+from jko.schemes.explicit_base import AbstractExplicitScheme, Move, fits, tangent_cost
+from jko.typing import settle
 
 __all__ = ["ExponentialEuler"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False, init=False)
-class ExponentialEuler(AbstractScheme):
+@dataclass(frozen=True, slots=True, eq=False)
+class ExponentialEuler(AbstractExplicitScheme):
     """x_i <- Exp_{x_i}(tau v(x_i, t)): order 1 like `ExplicitEuler`, with the move of a minimizing movement.
 
     Its `squared_distance` is tau^2 * slope^2, for the metrics with one mobility the cost of the move itself. Columns
@@ -31,38 +27,13 @@ class ExponentialEuler(AbstractScheme):
 
     tau: float
 
-    def __init__(self, tau: float) -> None:
-        object.__setattr__(self, "tau", check_positive(tau, "tau"))
+    def __post_init__(self) -> None:
+        settle(self, tau=check_positive(self.tau, "tau"))
 
     @property
     def title(self) -> str:
         return "exponential Euler"
 
-    def check(self, flow: AbstractFlow) -> None:
-        """Every flow has a velocity."""
-
-    def start(self, flow: AbstractFlow, measure: ParticleMeasure, t: float) -> StepState:
-        return start_state(flow, measure, t)
-
-    def step(
-        self,
-        flow: AbstractFlow,
-        measure: ParticleMeasure,
-        t: float = 0.0,
-        tau: float | None = None,
-        state: StepState | None = None,
-        guess: ParticleMeasure | None = None,
-    ) -> Step:
-        tau = check_explicit(self.tau, tau, guess)
-        state = check_step(flow, measure, t, tau, state)
-        with torch.no_grad():
-            old = state.flow_state
-            shift = tau * old.velocity
-            slope2 = old.columns.get("slope2")
-            move = Move(
-                points=fits(flow.manifold.exp(measure.points, shift)),
-                displacement=shift,
-                passes=0,
-                squared_distance=None if slope2 is None else tau**2 * slope2,
-            )
-            return finish(flow, measure, tau, state, move)
+    def move(self, flow: AbstractFlow, old: FlowState, tau: float) -> Move:
+        shift = tau * old.velocity
+        return Move(fits(flow.manifold.exp(old.measure.points, shift)), shift, tangent_cost(old, tau))

@@ -23,7 +23,7 @@ def check_step(
     t: float,
     tau: float,
     state: StepState | None,
-    evaluate: Callable[[ParticleMeasure, float], FlowState] | None = None,
+    evaluate: Callable[[AbstractFlow, ParticleMeasure, float], FlowState] | None = None,
 ) -> StepState:
     """Validate the arguments of a step and return the state at its start (a pass only where none was given)."""
     check_measure(measure)
@@ -49,13 +49,13 @@ def start_state(
     flow: AbstractFlow,
     measure: ParticleMeasure,
     t: float,
-    evaluate: Callable[[ParticleMeasure, float], FlowState] | None = None,
+    evaluate: Callable[[AbstractFlow, ParticleMeasure, float], FlowState] | None = None,
 ) -> StepState:
     """Return the state at (measure, t): one pass, by `evaluate` where it is given."""
     check_measure(measure)
     flow.manifold.check(measure.points)
     with torch.no_grad():
-        return StepState(flow, (evaluate or flow.state)(measure, t))
+        return StepState(flow, flow.state(measure, t) if evaluate is None else evaluate(flow, measure, t))
 
 
 def weighted_rows(flow: GradientFlow) -> list[int] | None:

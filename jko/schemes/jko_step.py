@@ -37,6 +37,7 @@ from jko.schemes.objective import StepObjective, Trial
 from jko.schemes.pose import Pose
 from jko.status import Status
 from jko.transport import AbstractTransport, Matched, Sinkhorn
+from jko.typing import settle
 
 __all__ = ["JKO"]
 
@@ -85,7 +86,7 @@ class JKO(AbstractScheme):
             raise InvalidInput(
                 f"checks examine the identity coupling of Matched(); with {self.transport.title} leave checks empty"
             )
-        object.__setattr__(self, "checks", tuple(self.checks))
+        settle(self, checks=tuple(self.checks))
 
     @property
     def title(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
 
@@ -13,9 +13,8 @@ from jko.averages import head_average
 from jko.energies import AttentionEnergy, PairMoments
 from jko.errors import InvalidInput
 from jko.flows import AbstractFlow, FlowState, GradientFlow
-from jko.heads import AbstractItoHeads, HeadIncrement
+from jko.heads import AbstractItoHeads
 from jko.measure import ParticleMeasure
-from jko.schemes.base import StepState
 
 __all__ = ["Ledger"]
 
@@ -62,25 +61,24 @@ class Ledger:
         """Return the flow's state together with the moments over pairs, from one pass."""
         return self.flow.state(measure, t, moments=True)
 
-    def ready(self, state: StepState) -> StepState:
-        """Return a state that carries the moments: the same, or one more pass for one that a plain step left."""
-        old = state.flow_state
-        if _moments(old) is not None:
-            return state
-        return replace(state, flow_state=self.state(old.measure, old.t))
+    def columns(self, old: FlowState, tau: float) -> tuple[dict[str, float], float]:
+        """Return the four terms of a step from its old state, and the passes that they took.
 
-    def columns(self, state: FlowState, tau: float, increment: HeadIncrement) -> dict[str, float]:
-        """Return the four terms of a step from its old state, which carries the moments over pairs."""
-        moments = _moments(state)
-        assert moments is not None
+        A state that a plain step left carries no moments over pairs: that is one more pass.
+        """
+        increment, moments, passes = self.heads.increment(old.t, tau), _moments(old), 0.0
+        if moments is None:
+            moments, passes = _moments(self.state(old.measure, old.t)), 1.0
+            assert moments is not None
         half = self.energy.sign / 2
         first, spread = moments.first.cpu(), moments.spread.cpu()
-        return {
+        columns = {
             "ledger_drift": half * tau * self._average((first * increment.drift).sum((-2, -1))),
             "ledger_ito": half * tau * self._average(increment.noise_variance / 4 * spread),
-            "ledger_dissipation": tau * state.columns["paper_slope2"],
+            "ledger_dissipation": tau * old.columns["paper_slope2"],
             "ledger_martingale": half * self._average((first * increment.noise).sum((-2, -1))),
         }
+        return columns, passes
 
     def _average(self, values: Tensor) -> float:
         return float(head_average(values, self.heads.head_weights, axis=-1))

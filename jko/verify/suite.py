@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, final
 
 from jko.errors import InvalidInput, JKOError, SolveFailed
-from jko.solution import versions
+from jko.runs import versions
 from jko.status import Status
 from jko.verify import (
     construction,

@@ -37,7 +37,7 @@ COUNTER = """
 import os, sys
 if not any("resource_tracker" in word for word in sys.orig_argv):
     from pathlib import Path
-    from jko.runs.run import Run
+    from jko.loop import Run
 
     append = Run._append
 

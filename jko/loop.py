@@ -1,23 +1,29 @@
-"""A run in progress: the loop over the steps."""
+"""The loop over the steps of a run, the same for explicit schemes and minimizing movements."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, final
+
+import torch
 
 from jko.errors import JKOError
 from jko.flows import AbstractFlow
 from jko.grid import step_size
 from jko.measure import ParticleMeasure
 from jko.progress import AbstractProgress
-from jko.runs.options import Save
-from jko.runs.writer import Row, RunWriter
+from jko.records import Records
+from jko.runs import Row, RunWriter, Save
 from jko.schemes import AbstractScheme, StepInfo, StepState
 from jko.signals import uninterrupted
+from jko.solution import Solution, load
 from jko.status import Failure, Status
 from jko.stopping import Progressed
+from jko.storage import write_json
+from jko.trajectory import Trajectory
 
 __all__ = ["Run"]
 
@@ -34,8 +40,8 @@ class Run:
         save: which clouds it keeps.
         asked: the steps that `save` names.
         guess: where the first step starts.
-        rows: from the initial state on; with a writer only those that it has not written, and the newest.
         writer: writes the rows, where there is a folder for them.
+        rows: from the initial state on; with a writer only those that it has not written, and the newest.
     """
 
     flow: AbstractFlow
@@ -44,8 +50,8 @@ class Run:
     save: Save
     asked: frozenset[int] | None
     guess: ParticleMeasure | None
-    rows: list[Row]
-    writer: RunWriter | None
+    writer: RunWriter | None = None
+    rows: list[Row] = field(default_factory=list)
 
     def begin(self, step: int, t: float, state: StepState) -> None:
         """Take in the state to go on from."""
@@ -66,7 +72,7 @@ class Run:
                         progress.update(self.rows[-1].step, self.rows[-1].t, self.rows[-1].record)
                 status, failure = self._loop(stops, progress, max_steps)
             except KeyboardInterrupt:
-                status, failure = self._failed(Status.INTERRUPTED, "")
+                status, failure = self._end_early(Status.INTERRUPTED, "")
             self._close(status.value, failure)
         except BaseException as error:
             # What is complete outlives an error in a stop condition, or in the machine.
@@ -77,6 +83,26 @@ class Run:
             if progress is not None:
                 progress.close()
         return status, failure
+
+    def solution(self, status: Status, failure: Failure | None, config: dict[str, Any]) -> Solution:
+        """Return what the run gave; with a writer, what its folder holds."""
+        if self.writer is not None:
+            solution = load(self.writer.folder.path)
+            write_json(self.writer.folder.path / "summary.json", solution.summary())
+            self.writer.record("summary.json")
+            return solution
+        rows, last = self.rows, self.rows[-1]
+        kept = [(row.t, row.kept) for row in rows[:-1] if row.kept is not None] + [(last.t, last.measure)]
+        return Solution(
+            times=torch.tensor([t for t, _ in kept], dtype=torch.float64),
+            trajectory=Trajectory.of([measure for _, measure in kept]),
+            records=Records.of([row.record for row in rows[1:]], [Status.SUCCESS] * (len(rows) - 1)),
+            states=Records.of([row.state_columns for row in rows]),
+            status=status,
+            failure=failure,
+            title=f"{self.scheme.title}, {self.flow.title}",
+            config=MappingProxyType(config),
+        )
 
     def _loop(
         self,
@@ -90,11 +116,11 @@ class Run:
             return Status.NON_FINITE, Failure(Status.NON_FINITE, first.step, first.t, detail)
         for k in range(first.step + 1, len(self.times)):
             if max_steps is not None and k > first.step + max_steps:
-                return self._failed(Status.MAX_STEPS, f"max_steps = {max_steps}")
+                return self._end_early(Status.MAX_STEPS, f"max_steps = {max_steps}")
             self._write(k)
             info = self._advance(k)
             if not info.status.ok:
-                return self._failed(info.status, info.detail)
+                return self._end_early(info.status, info.detail)
             record = self.rows[-1].record
             if progress is not None:
                 progress.update(k, self.times[k], record)
@@ -154,12 +180,17 @@ class Run:
             return
         with uninterrupted():
             self._flush(self.writer)
-            told = None
+            summary = None
             if failure is not None:
-                told = {"status": failure.status.value, "step": failure.step, "t": failure.t, "detail": failure.detail}
-            self.writer.end(status=status, failure=told, steps=self.rows[-1].step)
+                summary = {
+                    "status": failure.status.value,
+                    "step": failure.step,
+                    "t": failure.t,
+                    "detail": failure.detail,
+                }
+            self.writer.end(status=status, failure=summary, steps=self.rows[-1].step)
 
-    def _failed(self, status: Status, detail: str) -> tuple[Status, Failure]:
+    def _end_early(self, status: Status, detail: str) -> tuple[Status, Failure]:
         """The outcome of a run that ends in the step after the last complete one."""
         last = self.rows[-1]
         return status, Failure(status, last.step + 1, last.t, detail)
