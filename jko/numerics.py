@@ -14,6 +14,7 @@ __all__ = [
     "all_finite",
     "curvature_coefficients",
     "exp_coefficients",
+    "inner",
     "row_sum",
     "squared_angle",
 ]
@@ -45,15 +46,22 @@ def row_sum(values: Tensor, *, keepdim: bool = False) -> Tensor:
     """
     if values.device.type != "cpu":
         return values.sum(-1, keepdim=keepdim)
-    ones = _ones(values.shape[-1], values.dtype)
-    return values @ (ones[:, None] if keepdim else ones)
+    return values @ _ones(values.shape[-1], values.dtype, keepdim)
+
+
+def inner(x: Tensor, y: Tensor) -> Tensor:
+    """Return <x, y> over the last axis, which is kept."""
+    product = x * y
+    if product.device.type != "cpu":
+        return product.sum(-1, keepdim=True)
+    return product @ _ones(product.shape[-1], product.dtype, True)
 
 
 @functools.cache
-def _ones(d: int, dtype: torch.dtype) -> Tensor:
+def _ones(d: int, dtype: torch.dtype, column: bool) -> Tensor:
     # A tensor made in inference mode could not serve a derivative later.
     with torch.inference_mode(False):
-        return torch.ones(d, dtype=dtype)
+        return torch.ones((d, 1) if column else (d,), dtype=dtype)
 
 
 def all_finite(values: Tensor) -> bool:
@@ -66,7 +74,8 @@ def exp_coefficients(q: Tensor) -> tuple[Tensor, Tensor]:
     """Return cos r and sin r / r as smooth functions of q = r^2 >= 0."""
     if not q.requires_grad:
         # The values need no series, only the derivatives do: the inner loop of a step is several times faster.
-        return _closed_forms(q)
+        r = q.sqrt()
+        return r.cos(), torch.sinc(r / math.pi)
     small, near, far = _split(q, _BOUND)
     c0, c1 = _closed_forms(far)
     c0 = torch.where(small, _polynomial(_C0[:_TERMS], near), c0)
@@ -79,7 +88,8 @@ def adjoint_coefficients(q: Tensor) -> tuple[Tensor, Tensor]:
     They are derivatives of each other in q: c0' = -c1 / 2, c1' = c2 / 2, c2' = c3 / 2.
     """
     if terms := _enough(q, _ENOUGH):
-        return _polynomial(_C1[:terms], q), _polynomial(_C2[:terms], q)
+        c1, c2 = _short_series(terms, q)
+        return c1, c2
     small, near, far = _split(q, _BOUND)
     c0, c1 = _closed_forms(far if q.requires_grad else q)
     c2 = torch.where(small, _polynomial(_C2[:_TERMS], near), (c0 - c1) / far)
@@ -137,6 +147,23 @@ def _split(q: Tensor, bound: float) -> tuple[Tensor, Tensor, Tensor]:
     # The unselected branch gets a harmless input: 0 * inf or 0 * NaN in its backward pass would be NaN.
     small = q < bound
     return small, torch.where(small, q, 0.0), torch.where(small, bound, q)
+
+
+def _short_series(terms: int, q: Tensor) -> Tensor:
+    """The series of c1 and c2 with so many terms, by Horner's rule side by side."""
+    rows = _series_table(terms, q.ndim, q.dtype)
+    value = rows[-1] if terms == 1 else torch.addcmul(rows[-2], q, rows[-1])
+    for k in range(terms - 3, -1, -1):
+        value = torch.addcmul(rows[k], value, q)
+    return value if terms > 1 else value.expand(2, *q.shape)
+
+
+@functools.cache
+def _series_table(terms: int, ndim: int, dtype: torch.dtype) -> Tensor:
+    """Coefficients of c1 and c2, shape (terms, 2, 1, ..., 1)."""
+    with torch.inference_mode(False):
+        rows = torch.tensor(list(zip(_C1[:terms], _C2[:terms], strict=True)), dtype=dtype)
+        return rows.reshape(terms, 2, *(1,) * ndim)
 
 
 def _polynomial(coefficients: tuple[float, ...], q: Tensor) -> Tensor:

@@ -90,6 +90,9 @@ class Scaled(AbstractEnergy):
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
         return _times(self.coefficient_at(t), self.energy.hessian_product(measure, t, direction))
 
+    def at(self, t: float, like: Tensor) -> AbstractEnergy:
+        return Scaled(self.energy.at(t, like), self.coefficient_at(t))
+
     def by_head(self) -> AbstractEnergy:
         return self._of(self.energy.by_head())
 
@@ -166,6 +169,9 @@ class Sum(AbstractEnergy):
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
         return _added([term.hessian_product(measure, t, direction) for term in self.terms])
+
+    def at(self, t: float, like: Tensor) -> AbstractEnergy:
+        return Sum(term.at(t, like) for term in self.terms)
 
     def by_head(self) -> AbstractEnergy:
         if len(self.attention_parts) != 1:

@@ -23,7 +23,7 @@ from jko.energies.base import (
 from jko.energies.moments import PairMoments
 from jko.energies.shifted import ShiftedHeads
 from jko.errors import InvalidInput
-from jko.heads import AbstractHeads, SelectedHeads, check_heads
+from jko.heads import AbstractHeads, FixedHeads, SelectedHeads, check_heads
 from jko.measure import ParticleMeasure, check_measure
 from jko.memory import check_fits
 from jko.reductions import AbstractReduction, PairSums, reduction_or_auto
@@ -72,31 +72,21 @@ class AttentionEnergy(AbstractHeadAverage):
     ) -> Evaluation:
         """Return value, first variation and gradient in ONE pass; on request the curvature, or the heads' moments."""
         D = self._matrices(measure, t)
-        shape = _batch_shape(measure, D)
         if curvature:
             self.check_curvature(measure)
         elif moments:
             self._check_second_moments(measure, "in a run leave the ledger out: ExplicitEuler(tau)")
-        parts = [
-            self._evaluate_heads(x, w, D_, curvature=curvature, moments=moments) for x, w, D_ in _batches(measure, D)
-        ]
-        heads = _stack(parts, shape) if shape else parts[0]
-        weights = self.heads.head_weights
-        return Evaluation(
-            value=head_average(heads.energy, weights, axis=-1),
-            first_variation=head_average(heads.first_variation, weights),
-            gradient=head_average(heads.gradient, weights, axis=-3),
-            heads=heads,
-            curvature=None if heads.curvature is None else head_average(heads.curvature, weights, axis=-4),
-        )
+        shape, members = _batches(measure, D)
+        parts = []
+        for points, weights, matrices in members:
+            parts.append(self._evaluate_heads(points, weights, matrices, curvature=curvature, moments=moments))
+        return (_stack(parts, shape) if shape else parts[0]).average()
 
     def value(self, measure: ParticleMeasure, t: float) -> Tensor:
         D = self._matrices(measure, t)
-        energies = [
-            self._energies(self.reduction.exponential_sums(x, w, D_, first=False), w)
-            for x, w, D_ in _batches(measure, D)
-        ]
-        stacked = torch.stack(energies).reshape(*_batch_shape(measure, D), -1)
+        shape, members = _batches(measure, D)
+        energies = [self._energies(self.reduction.exponential_sums(x, w, D_, first=False), w) for x, w, D_ in members]
+        stacked = torch.stack(energies).reshape(*shape, -1)
         return head_average(stacked, self.heads.head_weights, axis=-1)
 
     def log_value(self, measure: ParticleMeasure, t: float) -> Tensor:
@@ -106,8 +96,8 @@ class AttentionEnergy(AbstractHeadAverage):
         are <x, D x> - M, so the same sums serve. Two passes.
         """
         D, theta = self._weighted_matrices(measure, t)
-        rows = [self._log_energy(x, w, D_, theta) for x, w, D_ in _batches(measure, D)]
-        return torch.stack(rows).reshape(_batch_shape(measure, D))
+        shape, members = _batches(measure, D)
+        return torch.stack([self._log_energy(x, w, D_, theta) for x, w, D_ in members]).reshape(shape)
 
     def _log_energy(self, points: Tensor, weights: Tensor, D: Tensor, theta: Tensor | None) -> Tensor:
         massive = weights > 0
@@ -121,7 +111,7 @@ class AttentionEnergy(AbstractHeadAverage):
 
     def hessian_product(self, measure: ParticleMeasure, t: float, direction: Tensor) -> Tensor:
         D = self._matrices(measure, t)
-        shape = _batch_shape(measure, D)
+        shape, members = _batches(measure, D)
         if direction.shape[-2:] != measure.points.shape[-2:] or direction.ndim > len(shape) + 2:
             raise InvalidInput(
                 f"direction has shape {tuple(direction.shape)}, the particles have {tuple(measure.points.shape)}"
@@ -129,18 +119,22 @@ class AttentionEnergy(AbstractHeadAverage):
         flat = direction.expand(*shape, *direction.shape[-2:]).reshape(-1, *direction.shape[-2:])
         rows = [
             head_average(self._directional(x, w, D_, flat[k]), self.heads.head_weights, axis=-3)
-            for k, (x, w, D_) in enumerate(_batches(measure, D))
+            for k, (x, w, D_) in enumerate(members)
         ]
         return torch.stack(rows).reshape(*shape, *rows[0].shape)
+
+    def at(self, t: float, like: Tensor) -> AttentionEnergy:
+        heads = FixedHeads(self.heads.at(t).to(like), self.heads.head_weights)
+        return AttentionEnergy(heads, self.sign, self.reduction)
 
     def by_head(self) -> AbstractEnergy:
         return _HeadsApart(self)
 
     def first_variation_at(self, targets: Tensor, measure: ParticleMeasure, t: float) -> PotentialField:
         D, weights = self._matrices(measure, t), self.heads.head_weights
-        shape, m = _batch_shape(measure, D), targets.shape[-2:]
+        (shape, members), m = _batches(measure, D), targets.shape[-2:]
         places = targets.expand(*shape, *m).reshape(-1, *m)
-        fields = [self._field(z, x, w, D_) for z, (x, w, D_) in zip(places, _batches(measure, D), strict=True)]
+        fields = [self._field(z, x, w, D_) for z, (x, w, D_) in zip(places, members, strict=True)]
         value = torch.stack([head_average(field.value, weights) for field in fields])
         gradient = torch.stack([head_average(field.gradient, weights, axis=-3) for field in fields])
         return PotentialField(value.reshape(*shape, *value.shape[1:]), gradient.reshape(*shape, *gradient.shape[1:]))
@@ -152,12 +146,12 @@ class AttentionEnergy(AbstractHeadAverage):
 
     def largest_exponent(self, measure: ParticleMeasure, t: float) -> float:
         D, _ = self._weighted_matrices(measure, t)
-        return max(self.reduction.largest_exponent(x, D_) for x, _, D_ in _batches(measure, D))
+        return max(self.reduction.largest_exponent(x, D_) for x, _, D_ in _batches(measure, D)[1])
 
     def shifted_heads(self, measure: ParticleMeasure, t: float) -> ShiftedHeads:
         D, theta = self._weighted_matrices(measure, t)
-        shape = _batch_shape(measure, D)
-        parts = [ShiftedHeads.of(x, w, D_, self.sign, theta) for x, w, D_ in _batches(measure, D)]
+        shape, members = _batches(measure, D)
+        parts = [ShiftedHeads.of(x, w, D_, self.sign, theta) for x, w, D_ in members]
 
         def joined(name: str) -> Tensor:
             rows = torch.stack([getattr(part, name) for part in parts])
@@ -315,26 +309,23 @@ def _congruence(D: Tensor, factor: float) -> Tensor:
     return factor * torch.where(a == b, direct, direct + crossed)
 
 
-def _batch_shape(measure: ParticleMeasure, D: Tensor) -> torch.Size:
-    if D.ndim == 3:
-        return measure.batch_shape
-    return torch.broadcast_shapes(measure.batch_shape, D.shape[:-3])
-
-
-def _batches(measure: ParticleMeasure, D: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Points, weights and heads of each member of the batch; one member where there is no batch axis."""
-    shape = _batch_shape(measure, D)
+def _batches(measure: ParticleMeasure, D: Tensor) -> tuple[Sequence[int], list[tuple[Tensor, Tensor, Tensor]]]:
+    """The batch shape, and points, weights and heads of each member; one member where there is no batch axis."""
+    points, weights = measure.points, measure.weights
+    shape: Sequence[int] = points.shape[:-2]
+    if D.ndim > 3:
+        shape = torch.broadcast_shapes(shape, D.shape[:-3])
     if not shape:
-        return [(measure.points, measure.weights, D)]
-    if shape == (1,) and D.ndim == 3 and measure.weights.ndim == 1:
-        return [(measure.points[0], measure.weights, D)]
-    points = measure.points.expand(*shape, measure.n, measure.d).reshape(-1, measure.n, measure.d)
-    weights = measure.weights.expand(*shape, measure.n).reshape(-1, measure.n)
+        return shape, [(points, weights, D)]
+    if shape == (1,) and D.ndim == 3 and weights.ndim == 1:
+        return shape, [(points[0], weights, D)]
+    points = points.expand(*shape, *points.shape[-2:]).reshape(-1, *points.shape[-2:])
+    weights = weights.expand(*shape, weights.shape[-1]).reshape(-1, weights.shape[-1])
     matrices = D.expand(*shape, *D.shape[-3:]).reshape(-1, *D.shape[-3:])
-    return list(zip(points, weights, matrices, strict=True))
+    return shape, list(zip(points, weights, matrices, strict=True))
 
 
-def _stack(parts: list[HeadEvaluation], shape: torch.Size) -> HeadEvaluation:
+def _stack(parts: list[HeadEvaluation], shape: Sequence[int]) -> HeadEvaluation:
     if shape == (1,) and parts[0].moments is None:
         # One group of particles, the usual step: views, no copies.
         part = parts[0]

@@ -11,6 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from jko.averages import head_average
 from jko.energies.moments import PairMoments
 from jko.energies.shifted import ShiftedHeads
 from jko.errors import InvalidInput
@@ -65,6 +66,21 @@ class HeadEvaluation:
             return self.head_weights.to("cpu", torch.float64)
         count = self.mobility.shape[-2]
         return torch.full((count,), 1.0 / count, dtype=torch.float64)
+
+    def average(self) -> Evaluation:
+        """Return the evaluation of the average over the heads."""
+        if self.energy.shape[-1] == 1:
+            curvature = None if self.curvature is None else self.curvature.squeeze(-4)
+            variation, gradient = self.first_variation.squeeze(-2), self.gradient.squeeze(-3)
+            return Evaluation(self.energy.squeeze(-1), variation, gradient, self, curvature)
+        weights = self.head_weights
+        return Evaluation(
+            value=head_average(self.energy, weights, axis=-1),
+            first_variation=head_average(self.first_variation, weights),
+            gradient=head_average(self.gradient, weights, axis=-3),
+            heads=self,
+            curvature=None if self.curvature is None else head_average(self.curvature, weights, axis=-4),
+        )
 
     def selected(self, rows: Sequence[int]) -> HeadEvaluation:
         """Return the parts of an unbatched evaluation that belong to some heads, with their weights; no moments."""
@@ -228,6 +244,11 @@ class AbstractEnergy(ABC):
         raise InvalidInput(
             f"{self.description} is no average over heads; add an attention energy, or use Wasserstein2()"
         )
+
+    @default
+    def at(self, t: float, like: Tensor) -> AbstractEnergy:
+        """Return the energy at a fixed time, for particles such as `like`: what depends on t alone is formed once."""
+        return self
 
     @default
     def members(self, indices: Sequence[int]) -> AbstractEnergy:

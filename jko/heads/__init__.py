@@ -2,6 +2,7 @@
 
 from jko.heads.base import AbstractHeads, AbstractItoHeads, HeadIncrement, check_heads
 from jko.heads.constant import ConstantHeads
+from jko.heads.fixed import FixedHeads
 from jko.heads.ito import ItoHeads
 from jko.heads.ornstein_uhlenbeck import OrnsteinUhlenbeckHeads
 from jko.heads.oscillating import OscillatingHeads
@@ -12,6 +13,7 @@ __all__ = [
     "AbstractHeads",
     "AbstractItoHeads",
     "ConstantHeads",
+    "FixedHeads",
     "HeadIncrement",
     "ItoHeads",
     "OrnsteinUhlenbeckHeads",

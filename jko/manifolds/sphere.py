@@ -11,7 +11,7 @@ import torch
 from jko.checks import check_finite, first_bad_index
 from jko.errors import InvalidInput
 from jko.manifolds.base import AbstractManifold, normal_points
-from jko.numerics import adjoint_coefficients, curvature_coefficients, exp_coefficients, row_sum, squared_angle
+from jko.numerics import adjoint_coefficients, curvature_coefficients, exp_coefficients, inner, row_sum, squared_angle
 from jko.typing import Float, Tensor
 
 __all__ = ["Sphere"]
@@ -61,26 +61,26 @@ class Sphere(AbstractManifold):
 
     def exp(self, y: Float[Tensor, "*#batch d"], xi: Float[Tensor, "*#batch d"]) -> Float[Tensor, "*#batch d"]:
         """Return cos r y + (sin r / r) xi with r = |xi|, normalized."""
-        c0, c1 = exp_coefficients(_dot(xi, xi))
+        c0, c1 = exp_coefficients(inner(xi, xi))
         z = c0 * y + c1 * xi
         # The norm is 1 up to rounding, which would add up over thousands of steps.
-        return z / _norm(z)
+        return z / torch.linalg.vector_norm(z, dim=-1, keepdim=True)
 
     def exp_differential(
         self, y: Float[Tensor, "*#batch d"], xi: Float[Tensor, "*#batch d"], eta: Float[Tensor, "*#batch d"]
     ) -> Float[Tensor, "*#batch d"]:
         """Return c1 eta + <xi, eta> (c2 xi - c1 y)."""
-        c1, c2 = adjoint_coefficients(_dot(xi, xi))
-        along = _dot(xi, eta)
+        c1, c2 = adjoint_coefficients(inner(xi, xi))
+        along = inner(xi, eta)
         return c1 * eta + along * (c2 * xi - c1 * y)
 
     def exp_adjoint(
         self, y: Float[Tensor, "*#batch d"], xi: Float[Tensor, "*#batch d"], g: Float[Tensor, "*#batch d"]
     ) -> Float[Tensor, "*#batch d"]:
         """Return c1 P_y g + (c2 <xi, g> - c1 <y, g>) xi."""
-        c1, c2 = adjoint_coefficients(_dot(xi, xi))
-        normal = _dot(y, g)
-        return c1 * (g - normal * y) + (c2 * _dot(xi, g) - c1 * normal) * xi
+        c1, c2 = adjoint_coefficients(inner(xi, xi))
+        normal = inner(y, g)
+        return c1 * (g - normal * y) + (c2 * inner(xi, g) - c1 * normal) * xi
 
     def exp_adjoint_derivative(
         self,
@@ -90,11 +90,11 @@ class Sphere(AbstractManifold):
         eta: Float[Tensor, "*#batch d"],
     ) -> Float[Tensor, "*#batch d"]:
         """Differentiate every c and every xi of `exp_adjoint`, with c1' = c2 <xi, eta> and c2' = c3 <xi, eta>."""
-        c1, c2, c3 = curvature_coefficients(_dot(xi, xi))
-        normal, along, radial = _dot(y, g), _dot(xi, eta), _dot(xi, g)
+        c1, c2, c3 = curvature_coefficients(inner(xi, xi))
+        normal, along, radial = inner(y, g), inner(xi, eta), inner(xi, g)
         return (
             c2 * along * (g - normal * y)
-            + (c2 * _dot(eta, g) + along * (c3 * radial - c2 * normal)) * xi
+            + (c2 * inner(eta, g) + along * (c3 * radial - c2 * normal)) * xi
             + (c2 * radial - c1 * normal) * eta
         )
 
@@ -123,7 +123,7 @@ class Sphere(AbstractManifold):
         self, x: Float[Tensor, "*#batch d"], v: Float[Tensor, "*#batch d"]
     ) -> Float[Tensor, "*#batch d"]:
         """Return v - <x, v> x."""
-        return v - _dot(x, v) * x
+        return v - inner(x, v) * x
 
     def transport(
         self, y: Float[Tensor, "*#batch d"], x: Float[Tensor, "*#batch d"], v: Float[Tensor, "*#batch d"]
@@ -133,7 +133,7 @@ class Sphere(AbstractManifold):
         # near the antipode of y is nothing but the rounding of the two norms.
         sine, length, angle = _departure(y, x)
         middle = (angle / 2).cos() * y + (angle / 2).sin() * (sine / torch.where(length == 0, 1.0, length))
-        return self.project_vector(x, v - 2 * _dot(middle, v) * middle)
+        return self.project_vector(x, v - 2 * inner(middle, v) * middle)
 
     def tangent_basis(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d k"]:
         """Return the last columns of the Householder reflection that maps e_1 to x or -x."""
@@ -141,7 +141,7 @@ class Sphere(AbstractManifold):
         d = x.shape[-1]
         identity = torch.eye(d, dtype=x.dtype, device=x.device)
         normal = torch.where(x[..., :1] < 0, x - identity[0], x + identity[0])
-        scaled = 2 * normal / _dot(normal, normal)
+        scaled = 2 * normal / inner(normal, normal)
         return identity[:, 1:] - scaled[..., :, None] * normal[..., None, 1:]
 
     def random_point(
@@ -159,10 +159,6 @@ class Sphere(AbstractManifold):
         return self.project_point(normal_points(shape, d, seed)).to(dtype=dtype, device=device)
 
 
-def _dot(x: Tensor, y: Tensor) -> Tensor:
-    return row_sum(x * y, keepdim=True)
-
-
 def _norm(x: Tensor) -> Tensor:
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return length
@@ -174,10 +170,10 @@ def _row(index: tuple[int, ...]) -> str:
 
 def _departure(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return P_y x, its length (the sine of the angle from y to x) and the angle; antipodal pairs are refused."""
-    cosine = _dot(x, y)
+    cosine = inner(x, y)
     # From the shorter of x - y and x + y, which are exact where they are short; x - <x, y> y cancels at both ends.
     near = torch.where(cosine < 0, x + y, x - y)
-    sine = near - _dot(near, y) * y
+    sine = near - inner(near, y) * y
     length = _norm(sine)
     antipodal = ((cosine < 0) & (length <= _ANTIPODAL_ULPS * torch.finfo(length.dtype).eps)).squeeze(-1)
     if bool(antipodal.any()):

@@ -14,7 +14,8 @@ from jko.energies import AbstractEnergy, Evaluation
 from jko.manifolds import AbstractManifold
 from jko.measure import ParticleMeasure
 from jko.numerics import all_finite
-from jko.schemes.movement import AbstractMovement, Excess
+from jko.schemes.movement import AbstractMovement
+from jko.typing import settle
 
 __all__ = ["RESIDUAL_FLOOR", "StepObjective", "Trial"]
 
@@ -47,6 +48,7 @@ class Trial:
         mass_residual: the same with the tracers (weight 0) left out.
         residuals: `residual` and `mass_residual` of each group alone.
         evaluation: the evaluation at the points, of a batch (G,); None where there is none for all groups.
+        finite: whether every number of this trial is finite.
     """
 
     xi: Tensor
@@ -61,11 +63,7 @@ class Trial:
     mass_residual: float
     residuals: list[tuple[float, float]]
     evaluation: Evaluation | None
-
-    @property
-    def finite(self) -> bool:
-        """Whether every number of this trial is finite."""
-        return math.isfinite(self.residual)
+    finite: bool
 
     def members(self, groups: Sequence[int]) -> Trial:
         """Return the part of these groups."""
@@ -106,7 +104,7 @@ class StepObjective:
     _scales: _Scales = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_scales", _Scales.of(self.movement, self.tau))
+        settle(self, _scales=_Scales.of(self.movement, self.tau))
 
     @property
     def groups(self) -> int:
@@ -166,26 +164,39 @@ class StepObjective:
             if self.movement.drift is not None:
                 fields.append(self.movement.drift / (2 * self.tau))
         norms = self._scales.norms(torch.stack(fields))
-        energies = evaluation.value.tolist()
-        # tau^2 sum_i (w_i / b_i) |b_i xi_i / tau|^2 = sum_i w_i b_i |xi_i|^2.
-        sizes = norms[0][1 if excess is None else 4]
-        costs = _costs([(self.tau * size) ** 2 for size in sizes], excess)
-        objective = [e + cost / (2 * self.tau) for e, cost in zip(energies, costs, strict=True)]
-        residuals = self._residuals(norms, objective)
-        every, massive = _largest(residuals)
-        potential = evaluation.first_variation
+        energies, costs, objective = evaluation.value.tolist(), [], []
+        for g, size in enumerate(norms[0][1 if excess is None else 4]):
+            # tau^2 sum_i (w_i / b_i) |b_i xi_i / tau|^2 = sum_i w_i b_i |xi_i|^2.
+            cost = (self.tau * size) ** 2 + (0.0 if excess is None else excess.value[g])
+            costs.append(cost)
+            objective.append(energies[g] + cost / (2 * self.tau))
+        residuals, every, massive = self._residuals(norms, objective)
         return Trial(
-            xi, points, ambient, pull, potential, energies, costs, objective, every, massive, residuals, evaluation
+            xi,
+            points,
+            ambient,
+            pull,
+            evaluation.first_variation,
+            energies,
+            costs,
+            objective,
+            every,
+            massive,
+            residuals,
+            evaluation,
+            every < math.inf,
         )
 
-    def _residuals(self, norms: list[list[list[float]]], objective: list[float]) -> list[tuple[float, float]]:
-        """Relative error of the displacement, per group, over all particles and over those with mass.
+    def _residuals(
+        self, norms: list[list[list[float]]], objective: list[float]
+    ) -> tuple[list[tuple[float, float]], float, float]:
+        """Relative error of the displacement over all particles and over those with mass: per group, and the largest.
 
         |defect| / max(|cost|, |force|, floor |ambient|, |drift|): the floor keeps a stationary state from chasing the
         rounding of its gradient.
         """
         floor = RESIDUAL_FLOOR * self._scales.eps / self.rtol
-        residuals = []
+        residuals, largest, largest_massive = [], 0.0, 0.0
         for g, value in enumerate(objective):
             every = massive = 0.0
             for k, row in enumerate(norms):
@@ -199,26 +210,16 @@ class StepObjective:
                 # Tracers are the last row where there are any.
                 massive = every if not self._scales.tracers or k < len(norms) - 1 else massive
             residuals.append((every, massive))
-        return residuals
+            largest, largest_massive = max(largest, every), max(largest_massive, massive)
+        return residuals, largest, largest_massive
 
     def _broken(self, xi: Tensor, points: Tensor) -> Trial:
         nan = torch.full_like(xi, math.nan)
         groups = [math.nan] * xi.shape[0]
         residuals = [(math.inf, math.inf)] * xi.shape[0]
-        return Trial(xi, points, nan, nan, nan[..., 0], groups, groups, groups, math.inf, math.inf, residuals, None)
-
-
-def _largest(residuals: list[tuple[float, float]]) -> tuple[float, float]:
-    if len(residuals) == 1:
-        return residuals[0]
-    return max(whole for whole, _ in residuals), max(massive for _, massive in residuals)
-
-
-def _costs(quadratic: list[float], excess: Excess | None) -> list[float]:
-    """T of each group: the quadratic and what exceeds it."""
-    if excess is None:
-        return quadratic
-    return [square + more for square, more in zip(quadratic, excess.value, strict=True)]
+        return Trial(
+            xi, points, nan, nan, nan[..., 0], groups, groups, groups, math.inf, math.inf, residuals, None, False
+        )
 
 
 def _joined(parts: Sequence[Trial], order: Sequence[int]) -> Trial:
@@ -233,7 +234,7 @@ def _joined(parts: Sequence[Trial], order: Sequence[int]) -> Trial:
         return [flat[k] for k in order]
 
     residuals = numbers([part.residuals for part in parts])
-    every, massive = _largest(residuals)
+    residual, mass_residual = (max(column) for column in zip(*residuals, strict=True))
     return Trial(
         xi=rows([part.xi for part in parts]),
         points=rows([part.points for part in parts]),
@@ -243,10 +244,11 @@ def _joined(parts: Sequence[Trial], order: Sequence[int]) -> Trial:
         energy=numbers([part.energy for part in parts]),
         cost=numbers([part.cost for part in parts]),
         objective=numbers([part.objective for part in parts]),
-        residual=every,
-        mass_residual=massive,
+        residual=residual,
+        mass_residual=mass_residual,
         residuals=residuals,
         evaluation=None,
+        finite=residual < math.inf,
     )
 
 

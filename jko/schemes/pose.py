@@ -48,7 +48,7 @@ class Pose:
     def of(flow: GradientFlow, fields: Fields, tau: float, rtol: float, groups: Sequence[int] | None = None) -> Pose:
         """Pose a step from the fields at y and its end time; of all groups, or those that the fields belong to."""
         metric, evaluation = flow.metric, fields.evaluation
-        energy = metric.energy_of_groups(flow.energy)
+        energy = metric.energy_of_groups(flow.energy.at(fields.t, fields.measure.points))
         return Pose(
             flow=flow,
             fields=fields,

@@ -100,10 +100,11 @@ class Anderson(AbstractMinimizer):
         rtol = search.objective.rtol
         if not state.trial.finite or state.trial.residual <= rtol or state.bad >= self.patience:
             return False
-        rest = _unfinished(search.objective, state.trial)
-        if len(rest) < len(search.groups):
-            search.set_aside(rest, state.trial)
-            state.select(rest)
+        if len(search.groups) > 1:
+            rest = _unfinished(search.objective, state.trial)
+            if len(rest) < len(search.groups):
+                search.set_aside(rest, state.trial)
+                state.select(rest)
         objective, best = search.objective, search.best
         trial = search.evaluate(shorten(state.history.mix(state.image, state.defect), objective, _CAP))
         state.bad = state.bad + 1 if not trial.residual < 0.9 * best.residual else 0

@@ -54,6 +54,7 @@ class Search:
         origin: the trial at xi = 0 of all groups.
         max_passes: passes over the pairs before it gives up, of all groups or some.
         best: the trial with the smallest residual so far, of the groups that are left.
+        price: passes of one evaluation times the number of groups that are left.
         calls: evaluations and products so far.
         work: their passes, each times the number of groups that it was made for.
         groups: the groups that are left.
@@ -66,6 +67,7 @@ class Search:
     max_passes: int
     best: Trial
     guided: bool
+    price: float
     calls: int = 0
     work: float = 0.0
     groups: list[int] = field(default_factory=list)
@@ -75,7 +77,8 @@ class Search:
     def of(objective: StepObjective, origin: Trial, max_passes: int, guess: Tensor | None) -> Search:
         """Begin a search."""
         groups = list(range(objective.groups))
-        return Search(objective, origin, max_passes, origin, guess is not None, groups=groups)
+        price = objective.energy.passes * len(groups)
+        return Search(objective, origin, max_passes, origin, guess is not None, price, groups=groups)
 
     def evaluate(self, xi: Tensor) -> Trial:
         """Return the trial at xi of the groups that are left, and keep it where it is the best."""
@@ -101,7 +104,7 @@ class Search:
             if self.calls >= self.max_passes:
                 raise OutOfPassesError
             self.calls += 1
-            passes = self.objective.energy.passes * len(self.groups)
+            passes = self.price
         self.work += passes
 
     @property
@@ -115,6 +118,7 @@ class Search:
         self.finished.append(([self.groups[k] for k in done], trial.members(done)))
         self.groups = [self.groups[k] for k in rest]
         self.objective, self.best = self.objective.members(rest), self.best.members(rest)
+        self.price = self.objective.energy.passes * len(rest)
 
     def result(self) -> Trial:
         """Return the best trial of all groups."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from jko.numerics import row_sum
+from jko.numerics import inner, row_sum
 from jko.schemes.objective import RESIDUAL_FLOOR, StepObjective, Trial
 from jko.status import Status
 
@@ -66,7 +66,10 @@ def shorten(xi: Tensor, objective: StepObjective, fraction: float) -> Tensor:
     limit = fraction * objective.manifold.injectivity_radius
     if math.isinf(limit):
         return xi
-    length = row_sum(xi.square(), keepdim=True).sqrt()
+    squares = inner(xi, xi)
+    if squares.device.type == "cpu" and float(squares.amax()) <= limit**2:
+        return xi
+    length = squares.sqrt()
     return torch.where(length > limit, xi * (limit / length), xi)
 
 
