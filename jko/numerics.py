@@ -88,8 +88,7 @@ def adjoint_coefficients(q: Tensor) -> tuple[Tensor, Tensor]:
     They are derivatives of each other in q: c0' = -c1 / 2, c1' = c2 / 2, c2' = c3 / 2.
     """
     if terms := _enough(q, _ENOUGH):
-        c1, c2 = _short_series(terms, q)
-        return c1, c2
+        return _short_series(terms, q)
     small, near, far = _split(q, _BOUND)
     c0, c1 = _closed_forms(far if q.requires_grad else q)
     c2 = torch.where(small, _polynomial(_C2[:_TERMS], near), (c0 - c1) / far)
@@ -149,13 +148,14 @@ def _split(q: Tensor, bound: float) -> tuple[Tensor, Tensor, Tensor]:
     return small, torch.where(small, q, 0.0), torch.where(small, bound, q)
 
 
-def _short_series(terms: int, q: Tensor) -> Tensor:
+def _short_series(terms: int, q: Tensor) -> tuple[Tensor, Tensor]:
     """The series of c1 and c2 with so many terms, by Horner's rule side by side."""
     rows = _series_table(terms, q.ndim, q.dtype)
     value = rows[-1] if terms == 1 else torch.addcmul(rows[-2], q, rows[-1])
     for k in range(terms - 3, -1, -1):
         value = torch.addcmul(rows[k], value, q)
-    return value if terms > 1 else value.expand(2, *q.shape)
+    c1, c2 = (value if terms > 1 else value.expand(2, *q.shape)).unbind()
+    return c1, c2
 
 
 @functools.cache

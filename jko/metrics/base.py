@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -105,19 +105,17 @@ def _joined(vectors: Tensor, exponent: Tensor, measure: ParticleMeasure, manifol
 
 
 class AbstractMetric(ABC):
-    """A geometry on particle measures, given by the squared cost of moving the particles along tangent vectors."""
+    """A geometry on particle measures, given by the squared cost of moving the particles along tangent vectors.
+
+    Attributes:
+        title: name for figures and tables.
+        lifted: whether each head takes a step of its own, so that displacements have shape (H, n, d).
+    """
 
     __slots__ = ()
 
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """Name for figures and tables."""
-
-    @property
-    @abstractmethod
-    def lifted(self) -> bool:
-        """Whether each head takes a step of its own, so that displacements have shape (H, n, d)."""
+    title: ClassVar[str]
+    lifted: ClassVar[bool]
 
     @abstractmethod
     def check(self, energy: AbstractEnergy) -> None:

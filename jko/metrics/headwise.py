@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
@@ -27,13 +27,8 @@ class HeadwiseWasserstein(AbstractMetric):
     mean_h sum_i w_i m_h |xi_h|^2 and (mean_h sum_i w_i |DK_h|^2 / m_h)^(1/2); descent holds per head, not for E.
     """
 
-    @property
-    def title(self) -> str:
-        return "head-wise"
-
-    @property
-    def lifted(self) -> bool:
-        return True
+    title: ClassVar[str] = "head-wise"
+    lifted: ClassVar[bool] = True
 
     def check(self, energy: AbstractEnergy) -> None:
         check_one_attention_part(energy, "HeadwiseWasserstein() needs the heads of one")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -21,13 +21,8 @@ __all__ = ["Wasserstein2"]
 class Wasserstein2(AbstractMetric):
     """W_2: cost sum_i w_i |xi_i|^2; limit velocity -mean_h DK_h, unnormalized attention, eq. (79)."""
 
-    @property
-    def title(self) -> str:
-        return "W2"
-
-    @property
-    def lifted(self) -> bool:
-        return False
+    title: ClassVar[str] = "W2"
+    lifted: ClassVar[bool] = False
 
     def check(self, energy: AbstractEnergy) -> None:
         """Every energy will do."""

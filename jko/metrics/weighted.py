@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -32,6 +32,9 @@ class WeightedWasserstein(AbstractMetric):
             tensor of shape (*batch, n).
     """
 
+    title: ClassVar[str] = "W_{m,2}"
+    lifted: ClassVar[bool] = False
+
     mobility_function: Callable[[ParticleMeasure, float], Tensor] | None
 
     def __init__(self, mobility: Callable[[ParticleMeasure, float], Tensor] | None = None) -> None:
@@ -40,14 +43,6 @@ class WeightedWasserstein(AbstractMetric):
                 f"mobility must be a function (measure, t) -> tensor (*batch, n), got {type(mobility).__name__}"
             )
         object.__setattr__(self, "mobility_function", mobility)
-
-    @property
-    def title(self) -> str:
-        return "W_{m,2}"
-
-    @property
-    def lifted(self) -> bool:
-        return False
 
     def check(self, energy: AbstractEnergy) -> None:
         if self.mobility_function is None:

@@ -126,7 +126,9 @@ class JKO(AbstractScheme):
         tau = self.tau if tau is None else tau
         self.check(flow)
         assert isinstance(flow, GradientFlow)
-        self._check_size(flow, measure, guess)
+        if state is None or state.memory is None or guess is not None:
+            # What a minimizer left says that the step before has asked.
+            self._check_size(flow, measure, guess)
         state = check_step(flow, measure, t, tau, state)
         with torch.no_grad():
             return with_every_head(flow, self._step(flow, measure, t, tau, state, guess))
@@ -153,15 +155,16 @@ class JKO(AbstractScheme):
         guess: ParticleMeasure | None,
     ) -> Step:
         """Pose, minimize and judge, certify, hand over."""
+        energy = flow.energy.at(t + tau, measure.points)
         evaluation, passes = (None if flow.moves else state.flow_state.evaluation), 0.0
         if evaluation is None:
             curvature = self.minimizer.wants_curvature
-            evaluation, passes = flow.energy.evaluate(measure, t + tau, curvature=curvature), flow.energy.passes
+            evaluation, passes = energy.evaluate(measure, t + tau, curvature=curvature), energy.passes
         rows = weighted_rows(flow)
         if rows is not None and evaluation.heads is not None:
             evaluation = replace(evaluation, heads=evaluation.heads.selected(rows))
         fields = flow.fields(measure, t + tau, evaluation)
-        pose = Pose.of(flow, fields, tau, self.minimizer.tolerance(measure.dtype), rows)
+        pose = Pose.of(flow, energy, fields, tau, self.minimizer.tolerance(measure.dtype), rows)
         previous = float(evaluation.value)
         columns = {"energy_previous": previous, "time_part": previous - state.flow_state.columns["energy"]}
         guess = check_guess(flow, measure, guess)
@@ -267,7 +270,7 @@ class JKO(AbstractScheme):
         if evaluation is None:
             columns["evaluations"] += flow.energy.passes
         new = flow.state_of(flow.fields(moved, fields.t, evaluation))
-        if not all(math.isfinite(new.columns[name]) for name in ("energy", "slope2", "dissipation")):
+        if not all(map(math.isfinite, map(new.columns.__getitem__, ("energy", "slope2", "dissipation")))):
             detail = flow.explain_non_finite(moved, fields.t)
             return Step(
                 measure, StepInfo(Status.NON_FINITE, columns, displacement, largest, moved, detail=detail), state

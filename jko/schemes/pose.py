@@ -45,10 +45,17 @@ class Pose:
     rtol: float
 
     @staticmethod
-    def of(flow: GradientFlow, fields: Fields, tau: float, rtol: float, groups: Sequence[int] | None = None) -> Pose:
-        """Pose a step from the fields at y and its end time; of all groups, or those that the fields belong to."""
+    def of(
+        flow: GradientFlow,
+        energy: AbstractEnergy,
+        fields: Fields,
+        tau: float,
+        rtol: float,
+        groups: Sequence[int] | None = None,
+    ) -> Pose:
+        """Pose a step of the energy at the end time from the fields at y; of all groups, or those of the fields."""
         metric, evaluation = flow.metric, fields.evaluation
-        energy = metric.energy_of_groups(flow.energy.at(fields.t, fields.measure.points))
+        energy = metric.energy_of_groups(energy)
         return Pose(
             flow=flow,
             fields=fields,

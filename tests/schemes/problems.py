@@ -73,7 +73,7 @@ def objective_of(
 ) -> tuple[StepObjective, Trial]:
     """The objective of the step from a measure, matched, and its trial at xi = 0."""
     fields = flow.fields(measure, t, flow.energy.evaluate(measure, t, curvature=curvature))
-    pose = Pose.of(flow, fields, tau, rtol)
+    pose = Pose.of(flow, flow.energy.at(fields.t, fields.measure.points), fields, tau, rtol)
     objective = pose.objective(pose.matched)
     return objective, pose.origin(objective)[0]
 

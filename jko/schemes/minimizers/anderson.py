@@ -251,7 +251,7 @@ def _secants(pairs: list[_Pair], like: Tensor, tau: float) -> Secants | None:
     """The pairs of all groups, shape (G, c, n, d); a group that was finished has zeros, which the next step ignores."""
     if not pairs:
         return None
-    images, defects = like.new_zeros(2, like.shape[0], len(pairs), *like.shape[1:])
+    images, defects = like.new_zeros(2, like.shape[0], len(pairs), *like.shape[1:]).unbind()
     for k, (groups, image, defect) in enumerate(pairs):
         rows = groups if len(groups) < like.shape[0] else slice(None)
         images[rows, k], defects[rows, k] = image[:, 0], defect[:, 0]
